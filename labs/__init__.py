@@ -1,0 +1,17 @@
+"""A lab that proves kernel and container-runtime patches. Read it in the order in which data flows:
+
+    catalog     what may be asked for: kernels, runtimes, images, known defects
+    source      where it comes from: the Debian archive
+    store       where made things are kept, named by what went in
+    build       root image, initramfs, agent
+    matrix      Cell: one kernel x runtime x provider
+    provision   the host's accelerator and budget; QEMU
+    guest       a running machine: run, put, get, facts
+    console     what the kernel said, live
+    probe       what was done in the guest -> History
+    invariant   pure functions: History -> Verdict
+    report      Record on disk -> JUnit, HTML
+
+Imports run one way, later stages import earlier ones only; errors, deadline, command and version serve all.
+`labs` never imports pytest: `conftest.py` is the only bridge.
+"""

@@ -1,0 +1,50 @@
+"""What can go wrong, in kinds. Each kind knows its exit code; a person sees one line: what, where, the mend."""
+
+from __future__ import annotations
+
+
+class LabError(Exception):
+    """Infrastructure trouble: no boot, no space, no network. Never a verdict on the kernel under test."""
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, mend: str = "", evidence: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.mend = mend
+        self.evidence = evidence  # raw text (console tail, tool output) that backs `what`; kept in the record
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.mend}" if self.mend else self.what
+
+
+class BadInput(LabError):
+    """The person asked for something that does not exist or is malformed."""
+
+    exit_code = 2
+
+
+class MissingProgram(LabError):
+    """A program the lab calls is not installed; `mend` names the package that brings it."""
+
+
+class CommandFailed(LabError):
+    """A host program ended with a code that was not expected."""
+
+
+class DeadlineExpired(LabError):
+    """A wait reached its deadline."""
+
+
+class NoSpace(LabError):
+    """Memory, disk or ports do not suffice for what was planned."""
+
+
+class GuestLost(LabError):
+    """The guest ended or stopped answering, and its kernel did not say why."""
+
+
+class KernelFailed(LabError):
+    """The kernel under test panicked, oopsed or hung: its own failure (`fail`), never infrastructure."""
+
+    exit_code = 1
