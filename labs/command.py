@@ -23,6 +23,7 @@ PACKAGES = {
     "dpkg-deb": "dpkg",
     "gcc": "gcc",
     "mke2fs": "e2fsprogs",
+    "modprobe": "kmod",
     "mmdebstrap": "mmdebstrap",
     "newuidmap": "uidmap",
     "qemu-system-x86_64": "qemu-system-x86",

@@ -1,0 +1,70 @@
+"""Root images: one ext4 file a suite, never written to by a guest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from labs import catalog
+from labs.command import run, which
+from labs.deadline import Deadline
+from labs.errors import LabError
+from labs.source.debian import Archive
+from labs.source.runtimes import archive_runtimes
+from labs.store import Store
+
+RECIPE = 1  # raise it when the steps below change
+SIZE = "800M"  # sparse; about a quarter is used
+
+# An ordinary user becomes root of a user namespace, with the subordinate ids of /etc/subuid for all other owners.
+AS_ROOT_OF_NAMESPACE = ("unshare", "--map-root-user", "--map-auto")
+
+
+def root_image(store: Store, archive: Archive, name: str) -> Path:
+    """The image called `name` with sshd, runc, crun, busybox and systemd of its suite."""
+    row = catalog.image(name)
+    packages = catalog.read("guest")["packages"]
+    runtimes = {r.name: r.version for r in archive_runtimes(archive) if r.image == name}
+    recipe = {"recipe": RECIPE, "image": name, "suites": row.suites, "packages": packages, "runtimes": runtimes}
+    pinned = [f"{package}={runtimes[package]}" if package in runtimes else package for package in packages]
+
+    def make(folder: Path) -> None:
+        _bootstrap(archive.sources(row.suites), row.suites[0], pinned, folder / "root.tar")
+        _to_ext4(folder / "root.tar", folder / "root.img")
+        (folder / "root.tar").unlink()
+
+    return store.build("image", recipe, make, f"root image {name} (mmdebstrap)") / "root.img"
+
+
+def _bootstrap(sources: str, suite: str, packages: list[str], tar: Path) -> None:
+    mode = "root" if os.geteuid() == 0 else "unshare"
+    if mode == "unshare":
+        which("newuidmap")
+    options = [f"--mode={mode}", "--variant=minbase", "--format=tar", f"--include={','.join(packages)}"]
+    options += ['--aptopt=APT::Install-Recommends "false"', '--aptopt=Acquire::Languages "none"']
+    options += [f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "locale", "doc", "info")]
+    try:
+        argv = ["mmdebstrap", *options, suite, str(tar), "-"]
+        run(argv, Deadline(900, "making the root image"), stdin=sources.encode(), env={"TMPDIR": str(tar.parent)})
+    except LabError as error:
+        causes = [line for line in error.evidence.splitlines() if line.startswith("E:")] or [str(error)]
+        mend = (
+            ""
+            if mode == "root"
+            else "as an ordinary user mmdebstrap needs a line for you in /etc/subuid and /etc/subgid"
+        )
+        raise type(error)(f"mmdebstrap {suite}: {causes[0]}", mend=mend, evidence=error.evidence) from None
+
+
+def _to_ext4(tar: Path, image: Path) -> None:
+    prefix = () if os.geteuid() == 0 else AS_ROOT_OF_NAMESPACE
+    tree = tar.parent / "tree"
+    tree.mkdir()
+    deadline = Deadline(300, "writing the root image")
+    try:
+        run([*prefix, "tar", "-xf", str(tar), "-C", str(tree), "--exclude=./dev/*"], deadline)
+        # no journal: the image is only ever mounted read-only
+        argv = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", str(tree), str(image), SIZE]
+        run([*prefix, *argv], deadline)
+    finally:
+        run([*prefix, "rm", "-rf", str(tree)], Deadline(120, "removing the unpacked root image"))

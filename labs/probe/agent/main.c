@@ -1,0 +1,146 @@
+/* agent PLAN: run the plan, then write all records to standard output.
+ *
+ * A plan is lines of words:
+ *   seconds S | capacity N | seed N | pause US | start WORKERS-FIRST
+ *   table ID PATH
+ *   target ID TABLE PATH
+ *   writer TARGET FIRST COUNT CPU
+ *   reader TARGET CPU
+ *   containers COUNT WORKERS STEP-SECONDS RUNTIME ROOT BUNDLES TEMPLATE CGROUP
+ *   own TABLE SPLIT NAME
+ * With containers, the writers and readers run until the last container is gone; else for S seconds.
+ */
+#define _GNU_SOURCE
+#include "agent.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_WORKERS = 64, MAX_TARGETS = 64 };
+
+static struct table *tables[MAX_TABLES];
+static struct target *targets[MAX_TARGETS];
+static struct worker plans[MAX_WORKERS];
+static int target_count, worker_count;
+static struct containers containers;
+static double seconds = 1;
+static uint32_t capacity = 100000;
+static uint64_t seed = 1;
+static int pause_us;
+static atomic_bool stop;
+
+static int within(int value, int limit, const char *line)
+{
+	if (value < 0 || value >= limit)
+		die("out of range in plan", line);
+	return value;
+}
+
+static void add_worker(const char *line, int target, struct worker plan)
+{
+	if (!targets[within(target, MAX_TARGETS, line)])
+		die("no such target", line);
+	plan.target = targets[target];
+	plan.stop = &stop;
+	plan.thread = within(worker_count, MAX_WORKERS, line);
+	plan.capacity = capacity;
+	plan.pause_us = pause_us;
+	plan.seed = seed;
+	plans[worker_count++] = plan;
+}
+
+static void read_line(const char *line)
+{
+	struct worker w = {.cpu = -1};
+	struct containers *c = &containers;
+	char path[PATH], name[64];
+	int a, b;
+
+	if (sscanf(line, "seconds %lf", &seconds) == 1 || sscanf(line, "capacity %u", &capacity) == 1 ||
+	    sscanf(line, "seed %lu", &seed) == 1 || sscanf(line, "pause %d", &pause_us) == 1)
+		return;
+	if (sscanf(line, "table %d %511s", &a, path) == 2) {
+		tables[within(a, MAX_TABLES, line)] = table_load(path);
+	} else if (sscanf(line, "target %d %d %511s", &a, &b, path) == 3) {
+		targets[within(a, MAX_TARGETS, line)] = target_open(a, path, tables[within(b, MAX_TABLES, line)]);
+		target_count = a + 1 > target_count ? a + 1 : target_count;
+	} else if (sscanf(line, "writer %d %d %d %d", &a, &w.first, &w.count, &w.cpu) == 4) {
+		w.kind = WRITE;
+		add_worker(line, a, w);
+	} else if (sscanf(line, "reader %d %d", &a, &w.cpu) == 2) {
+		w.kind = READ;
+		add_worker(line, a, w);
+	} else if (sscanf(line, "containers %d %d %d %511s %511s %511s %511s %511s", &c->count, &c->workers,
+			  &c->step_seconds, c->runtime, c->root, c->bundles, c->template, c->cgroup) == 8) {
+		within(c->workers, 33, line);
+	} else if (sscanf(line, "own %d %d %63s", &a, &b, name) == 3) {
+		struct own *own = &c->own[within(c->own_count++, MAX_OWN, line)];
+		*own = (struct own){.table = tables[within(a, MAX_TABLES, line)], .split = b};
+		strcpy(own->name, name);
+	} else if (line[0] != '\n') {
+		die("unknown line in plan", line);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct worker *running[MAX_WORKERS];
+	char line[4096];
+	FILE *plan = argc == 2 ? fopen(argv[1], "r") : NULL;
+
+	if (!plan)
+		die("usage: agent PLAN", argc > 1 ? argv[1] : "");
+	while (fgets(line, sizeof(line), plan))
+		read_line(line);
+	fclose(plan);
+
+	int64_t began = now();
+	for (int i = 0; i < worker_count; i++)
+		running[i] = worker_start(plans[i]);
+	if (containers.count) {
+		containers.seed = seed;
+		containers.pause_us = pause_us;
+		containers.capacity = capacity;
+		containers.first_target = target_count;
+		containers_run(&containers, stdout);
+	} else {
+		usleep(seconds * 1e6);
+	}
+	atomic_store(&stop, true);
+	for (int i = 0; i < worker_count; i++)
+		worker_join(running[i]);
+	printf("run %ld %ld\n", (long)(now() - began), sysconf(_SC_NPROCESSORS_ONLN));
+	for (int i = 0; i < target_count; i++)
+		if (targets[i])
+			emit_target(stdout, targets[i]);
+	for (int i = 0; i < worker_count; i++)
+		emit_worker(stdout, running[i]);
+	printf("end\n");
+	return fflush(stdout) ? 2 : 0;
+}
+
+void emit_hex(FILE *out, const char *text)
+{
+	fputc('x', out); /* so that an empty text is a word too */
+	for (; *text; text++)
+		fprintf(out, "%02x", (unsigned char)*text);
+}
+
+void emit_target(FILE *out, const struct target *target)
+{
+	fprintf(out, "target %d %d %s ", target->id, target->foreign_count, target->path);
+	emit_hex(out, target->initial);
+	for (int i = 0; i < target->foreign_count; i++) {
+		fputc(' ', out);
+		emit_hex(out, target->foreign[i]);
+	}
+	fputc('\n', out);
+}
+
+void emit_worker(FILE *out, const struct worker *worker)
+{
+	fprintf(out, "operations %d %u\n", worker->target->id, worker->done);
+	fwrite(worker->operations, sizeof(struct operation), worker->done, out);
+	fputc('\n', out);
+}

@@ -1,0 +1,107 @@
+"""What the agent sends, made into registers and steps. The guest is not trusted: every length is checked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labs.errors import LabError
+from labs.probe.history import OPERATION, History, Register
+from labs.probe.steps import ContainerStep
+from labs.probe.values import Value
+
+MAX_TARGETS = 4096
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that one run of the agent told."""
+
+    history: History
+    steps: tuple[ContainerStep, ...]
+
+
+def parse(data: bytes, tables: dict[str, list[Value]], facts: dict[str, Any]) -> Report:
+    """Read the agent's output. `tables` maps a file's name to the values that were given to the agent.
+
+    Raises LabError when the stream is cut short or malformed.
+    """
+    reader = _Reader(data)
+    try:
+        reader.read_all()
+    except (ValueError, IndexError, KeyError) as error:
+        raise LabError(f"the agent's report is malformed: {error}") from None
+    registers = tuple(reader.register(number, tables) for number in sorted(reader.targets))
+    if reader.run is None:
+        raise LabError("the agent's report is cut short", evidence=data[-200:].decode(errors="replace"))
+    history = History(registers, reader.run[0] / 1e9, reader.run[1], 0, facts)
+    return Report(history, tuple(reader.steps))
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+        self.run: tuple[int, int] | None = None
+        self.targets: dict[int, list[str]] = {}
+        self.operations: dict[int, list[NDArray[Any]]] = defaultdict(list)
+        self.steps: list[ContainerStep] = []
+
+    def read_all(self) -> None:
+        words: list[str] = []
+        while words[:1] != ["end"]:
+            words = self._line().split(" ")
+            if words[0] == "run":
+                self.run = (int(words[1]), int(words[2]))
+            elif words[0] == "target":
+                self.targets[int(words[1])] = words[3:]
+                if len(self.targets) > MAX_TARGETS:
+                    raise ValueError("too many targets")
+            elif words[0] == "operations":
+                self.operations[int(words[1])].append(self._block(int(words[2])))
+            elif words[0] == "step":
+                self.steps.append(_step(words[1:]))
+            elif words[0] != "end":
+                raise ValueError(f"unknown line {words[0][:20]!r}")
+
+    def _line(self) -> str:
+        end = self.data.index(b"\n", self.at)
+        line = self.data[self.at : end].decode("ascii")
+        self.at = end + 1
+        return line
+
+    def _block(self, count: int) -> NDArray[Any]:
+        size = count * OPERATION.itemsize
+        if count < 0 or self.at + size + 1 > len(self.data):
+            raise ValueError("operations are cut short")
+        block = np.frombuffer(self.data, OPERATION, count, self.at)
+        self.at += size + 1
+        return block
+
+    def register(self, number: int, tables: dict[str, list[Value]]) -> Register:
+        path, *texts = self.targets[number]
+        values = tables[path.rsplit("/", 1)[-1]]
+        initial, *foreign = [bytes.fromhex(text[1:]).decode(errors="replace") for text in texts]
+        blocks = self.operations.get(number) or [np.empty(0, OPERATION)]
+        operations = np.concatenate(blocks)
+        if len(operations) and operations["value"].max() >= len(values) + len(foreign):
+            raise LabError(f"the agent's report is malformed: {path} has values that it does not list")
+        operations = operations[np.argsort(operations["start"], kind="stable")]
+        return Register(
+            path=path,
+            values=tuple(value.read for value in values),
+            expect=np.array([value.errno for value in values], np.int16),
+            initial=initial,
+            foreign=tuple(foreign),
+            operations=operations,
+        )
+
+
+def _step(words: list[str]) -> ContainerStep:
+    container, worker, step, start, end, code, said = words
+    stderr = bytes.fromhex(said[1:]).decode(errors="replace")
+    return ContainerStep(container, int(worker), step, int(start), int(end), int(code), stderr)

@@ -1,0 +1,194 @@
+"""The qemu provider: a kernel booted directly, reached through a forward on 127.0.0.1 and watched over QMP."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+import socket
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from qemu.qmp import QMPError
+from qemu.qmp.legacy import QEMUMonitorProtocol
+
+from labs import catalog
+from labs.command import end_group, spawn
+from labs.console import ConsoleWatch
+from labs.deadline import Deadline
+from labs.errors import DeadlineExpired, GuestLost, LabError
+from labs.guest import Guest, Vitals
+from labs.provision import budget
+from labs.session import connect
+
+READY = "cgroup-lab: ready"
+BOOT_SECONDS = 20.0  # under hardware virtualisation; stretched under emulation
+QMP_PATIENCE = 3.0
+logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)  # the lab tells causes in one line of its own
+QMP_TROUBLE = (QMPError, OSError)  # a time-out is an OSError
+
+# One row an accelerator. -cx16: QEMU 7.2's TCG gets the flags of cmpxchg16b wrong often enough that Debian's 6.12
+# kernels end in exc_debug_kernel (seen 3 times in 3 boots of 6.12.107; about 18 boots without it were clean).
+ACCELERATION = {
+    "kvm": ("-accel", "kvm", "-cpu", "host"),
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"),
+}
+
+
+@dataclass(frozen=True)
+class MachineSpec:
+    """All that decides how QEMU is started."""
+
+    kernel: Path
+    initrd: Path
+    root: Path | None  # ext4 image, opened read-only; None for the accelerator probe
+    accelerator: str
+    parameters: tuple[str, ...] = ()  # beside those of catalog/guest.toml
+    memory_mb: int = 1024
+    cpus: int = 2
+    gdb: int = 0  # port on 127.0.0.1 for QEMU's gdb stub; 0: none
+
+    def command_line(self) -> tuple[str, ...]:
+        return (*catalog.read("guest")["parameters"], *self.parameters)
+
+
+def arguments(spec: MachineSpec, folder: Path) -> list[str]:
+    """QEMU's full command line. `folder` gets the sockets and console.log."""
+    argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", "cgroup-lab", "-M", "q35"]
+    argv += ACCELERATION[spec.accelerator]
+    argv += ["-smp", str(spec.cpus), "-m", str(spec.memory_mb), "-display", "none", "-no-reboot"]
+    argv += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]
+    argv += ["-kernel", str(spec.kernel), "-initrd", str(spec.initrd), "-append", " ".join(spec.command_line())]
+    where = _escape(folder)
+    argv += ["-qmp", f"unix:{where}/qmp.sock,server=on,wait=off"]
+    argv += ["-chardev", f"socket,id=con,path={where}/console.sock,server=on,wait=off,logfile={where}/console.log"]
+    argv += ["-serial", "chardev:con", "-device", "pvpanic-pci", "-device", "virtio-rng-pci"]
+    if spec.root:
+        argv += ["-drive", f"file={_escape(spec.root)},format=raw,readonly=on,if=none,id=root"]
+        argv += ["-device", "virtio-blk-pci,drive=root"]
+        # restrict: the guest reaches nothing; port 0: the host's kernel picks a free one
+        argv += ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]
+        argv += ["-device", "virtio-net-pci,netdev=net,romfile="]
+    if spec.gdb:
+        argv += ["-gdb", f"tcp:127.0.0.1:{spec.gdb}"]
+    return argv
+
+
+def _escape(path: Path) -> str:
+    return str(path).replace(",", ",,")  # QEMU's option lists end a value at a single comma
+
+
+class QemuMachine:
+    """A running QEMU. Ended by `end`, and by the kernel when the lab dies."""
+
+    def __init__(self, spec: MachineSpec, folder: Path) -> None:
+        self.accelerator = spec.accelerator
+        self.folder = folder
+        self.log = folder / "qemu.log"
+        self.console = ConsoleWatch(folder / "console.log")
+        self.process = spawn(arguments(spec, folder), log=self.log)
+        self._qmp: QEMUMonitorProtocol | None = None
+
+    def connect_monitor(self, deadline: Deadline) -> None:
+        """Open QMP; GuestLost with QEMU's own words when it ended first."""
+        while self._qmp is None:
+            self._check_process()
+            deadline.check()
+            monitor = QEMUMonitorProtocol(str(self.folder / "qmp.sock"))
+            try:
+                monitor.settimeout(QMP_PATIENCE)
+                monitor.connect()
+                self._qmp = monitor
+            except QMP_TROUBLE:
+                time.sleep(0.01)
+
+    def _check_process(self) -> None:
+        if self.process.poll() is not None:
+            words = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
+            said = words[-1].removeprefix("qemu-system-x86_64: ") if words else "without a word"
+            raise GuestLost(f"QEMU ended with {self.process.returncode}: {said}", evidence="\n".join(words[-10:]))
+
+    def ssh_port(self) -> int:
+        """Port on 127.0.0.1 that leads to the guest's port 22."""
+        told = self._ask("human-monitor-command", **{"command-line": "info usernet"})
+        match = re.search(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", str(told))
+        if not match:
+            raise LabError("QEMU could not open a forward on 127.0.0.1", evidence=str(told))
+        return int(match[1])
+
+    def _ask(self, command: str, **arguments: object) -> object:
+        assert self._qmp is not None, "connect_monitor comes first"
+        return self._qmp.cmd(command, **arguments)
+
+    def gone(self) -> str:
+        code = self.process.poll()
+        if code is None:
+            return ""
+        return f"QEMU was killed by signal {-code}" if code < 0 else f"QEMU ended with {code}"
+
+    def standing_still(self) -> str:
+        """Why QEMU does not run its guest although the process lives, or ''."""
+        try:
+            status = self._ask("query-status")
+        except QMP_TROUBLE:
+            return "QEMU does not answer its monitor"
+        assert isinstance(status, dict)
+        return "" if status.get("running") else f"QEMU is {status.get('status')}"
+
+    def dump(self) -> None:
+        """sysrq on the serial line: a break, then l (CPUs), w (blocked tasks); what comes back is on the console."""
+        with contextlib.suppress(*QMP_TROUBLE):
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(QMP_PATIENCE)
+                line.connect(str(self.folder / "console.sock"))
+                for key in b"lw":
+                    self._ask("chardev-send-break", id="con")
+                    line.sendall(bytes([key]))
+                    time.sleep(1.0)
+
+    def end(self) -> None:
+        """Kill QEMU and close the monitor; safe to call twice."""
+        end_group(self.process)
+        if self._qmp is not None:
+            with contextlib.suppress(*QMP_TROUBLE, EOFError):
+                self._qmp.close()
+            self._qmp = None
+
+
+def _reach(machine: QemuMachine, keys: Path, deadline: Deadline) -> Guest:
+    """Wait for the guest's init, then for its sshd; the end of kernel or QEMU is told at once."""
+    machine.connect_monitor(deadline)
+    vitals = Vitals(machine, machine.console)
+    address = ("127.0.0.1", machine.ssh_port())
+    try:
+        while READY not in machine.console.text:
+            vitals.check()
+            deadline.check(machine.console.tail(40))
+            time.sleep(0.02)
+        session = connect(address, keys / "client", keys / "host.pub", deadline, vitals.check)
+    except DeadlineExpired as error:
+        vitals.explain_silence(error)
+        raise
+    return Guest(session, vitals)
+
+
+@contextlib.contextmanager
+def boot(spec: MachineSpec, keys: Path, records: Path | None = None) -> Iterator[Guest]:
+    """A guest that answers over SSH; ended, with its folder removed, when the block is left.
+
+    `records` (a folder) receives console.log and qemu.log whatever happens.
+    """
+    with tempfile.TemporaryDirectory(prefix="cgroup-lab-") as name:
+        folder = Path(name)
+        budget.check(spec.memory_mb, spec.cpus, records or folder)
+        machine = QemuMachine(spec, folder)
+        try:
+            yield _reach(machine, keys, Deadline.scaled(BOOT_SECONDS, "boot", spec.accelerator))
+        finally:
+            machine.end()
+            for log in ("console.log", "qemu.log") if records else ():
+                with contextlib.suppress(OSError):
+                    (records / log).write_bytes((folder / log).read_bytes())

@@ -1,0 +1,190 @@
+"""One SSH connection into a guest: commands in, results out, a deadline always.
+
+The wrapper around each command writes an end marker of its own, so `exit 255` and a lost connection are different
+things: no marker, no result.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import select
+import shlex
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import paramiko
+
+from labs.deadline import Deadline
+from labs.errors import DeadlineExpired, GuestLost, LabError
+
+MAX_OUTPUT = 512 * 2**20  # bytes of both streams; a guest is not trusted to stop
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # its causes are kept and told in one line instead
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command in the guest left. Streams are bytes; `out`/`err` decode them, bad bytes replaced."""
+
+    command: str
+    code: int
+    stdout: bytes
+    stderr: bytes
+    seconds: float
+
+    @property
+    def out(self) -> str:
+        return self.stdout.decode(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return self.stderr.decode(errors="replace")
+
+
+class HostKeyChanged(LabError):
+    """The guest shows another key than the pinned one: never retried, never accepted."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def connect(
+    address: tuple[str, int],
+    client_key: Path,
+    host_key: Path,
+    deadline: Deadline,
+    watch: Callable[[], None] = _nothing,
+) -> Session:
+    """Connect as root, trying again until the deadline; the last cause is kept. `watch` may raise to end the wait.
+
+    Raises HostKeyChanged at once for a wrong host key, DeadlineExpired when nobody answered.
+    """
+    key = paramiko.Ed25519Key.from_private_key_file(str(client_key))
+    pinned = host_key.read_text().split()[1]
+    cause = "no attempt was made"
+    while not deadline.expired:
+        watch()
+        try:
+            return Session(_handshake(address, key, pinned, deadline))
+        except HostKeyChanged:
+            raise
+        except (OSError, EOFError, paramiko.SSHException) as error:
+            cause = str(error) or type(error).__name__
+        time.sleep(min(0.05, deadline.remaining()))
+    raise DeadlineExpired(f"no SSH at {address[0]}:{address[1]} after {deadline.seconds:.0f} s: {cause}")
+
+
+def _handshake(address: tuple[str, int], key: paramiko.PKey, pinned: str, deadline: Deadline) -> paramiko.Transport:
+    patience = max(0.1, min(15.0, deadline.remaining()))  # one attempt; a silent peer must not use up the whole wait
+    link = socket.create_connection(address, timeout=patience)
+    try:
+        transport = paramiko.Transport(link)
+        transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = patience
+        transport.get_security_options().ciphers = ("aes128-ctr",)  # measured fastest under emulation
+        transport.start_client(timeout=patience)
+        if transport.get_remote_server_key().get_base64() != pinned:
+            transport.close()
+            raise HostKeyChanged(f"the guest at {address[0]}:{address[1]} shows another host key than the lab's")
+        transport.auth_publickey("root", key)
+        return transport
+    except BaseException:
+        link.close()
+        raise
+
+
+class Session:
+    """An open connection. Several commands may run at once, each on a channel of its own."""
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._transport = transport
+
+    def run(
+        self, command: str, deadline: Deadline, *, stdin: bytes = b"", watch: Callable[[], None] = _nothing
+    ) -> Result:
+        """Run a shell command to its end. `watch` is called about 20 times a second and may raise.
+
+        Raises GuestLost when the connection ends without the end marker, DeadlineExpired at the deadline; both keep
+        the output seen so far as evidence.
+        """
+        marker = f"end-{secrets.token_hex(8)}"
+        wrapped = f"sh -c {shlex.quote(command)}; printf '\\n%s %d\\n' {marker} $? >&2"
+        began = time.monotonic()
+        out, err = bytearray(), bytearray()
+        try:
+            channel = self._transport.open_session(timeout=max(0.1, min(30.0, deadline.remaining())))
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            watch()
+            raise GuestLost(f"no channel for {command[:60]!r}: {error or type(error).__name__}") from None
+        try:
+            channel.exec_command(wrapped)
+            self._exchange(channel, memoryview(stdin), out, err, deadline, watch)
+        except (DeadlineExpired, GuestLost, paramiko.SSHException, OSError) as error:
+            seen = (bytes(out[-2000:]) + b"\n" + bytes(err[-2000:])).decode(errors="replace").strip()
+            if isinstance(error, DeadlineExpired):
+                raise DeadlineExpired(
+                    f"{command[:60]!r}: not done after {deadline.seconds:.0f} s", evidence=seen
+                ) from None
+            watch()
+            raise GuestLost(f"connection lost in {command[:60]!r}: {error}", evidence=seen) from None
+        finally:
+            channel.close()
+        return _finish(command, marker, bytes(out), bytes(err), time.monotonic() - began, watch)
+
+    def _exchange(
+        self,
+        channel: paramiko.Channel,
+        pending: memoryview,
+        out: bytearray,
+        err: bytearray,
+        deadline: Deadline,
+        watch: Callable[[], None],
+    ) -> None:
+        """Move all three streams until the far side has closed its two."""
+        channel.setblocking(False)
+        while True:
+            moved = False
+            while channel.recv_ready():
+                out += channel.recv(1 << 18)
+                moved = True
+            while channel.recv_stderr_ready():
+                err += channel.recv_stderr(1 << 18)
+                moved = True
+            if len(out) + len(err) > MAX_OUTPUT:
+                raise GuestLost(f"the guest sent more than {MAX_OUTPUT >> 20} MiB")
+            if pending and channel.send_ready():
+                sent = channel.send(pending[: 1 << 16])
+                pending = pending[sent:]
+                moved = True
+            elif not pending and not channel.closed and not channel.eof_sent:
+                channel.shutdown_write()
+            if moved:
+                deadline.check()
+                continue
+            if channel.eof_received or channel.closed or not self._transport.is_active():
+                if not (channel.recv_ready() or channel.recv_stderr_ready()):
+                    return
+                continue
+            watch()
+            deadline.check()
+            select.select([channel], [], [], min(0.05, deadline.remaining()))
+
+    @property
+    def alive(self) -> bool:
+        return self._transport.is_active()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
+def _finish(command: str, marker: str, out: bytes, err: bytes, seconds: float, watch: Callable[[], None]) -> Result:
+    head, found, tail = err.rpartition(f"\n{marker} ".encode())
+    if not found or not tail.strip().isdigit():
+        watch()
+        raise GuestLost(
+            f"connection lost in {command[:60]!r}", evidence=(out[-2000:] + err[-2000:]).decode(errors="replace")
+        )
+    return Result(command, int(tail), out, head, seconds)

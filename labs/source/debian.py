@@ -1,0 +1,237 @@
+"""Packages of the Debian archive, through an apt root of the lab's own.
+
+The machine's apt configuration tells which mirror to use; its lists, cache and status are never touched. apt checks
+the archive's signatures when it fetches the lists, and each package against them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from debian.deb822 import Deb822, Packages
+
+from labs import catalog
+from labs.command import run
+from labs.deadline import Deadline
+from labs.errors import BadInput, CommandFailed, LabError
+from labs.store import Store, file_digest
+
+log = logging.getLogger("labs")
+
+MAX_AGE = 24 * 3600  # seconds after which the lists are asked for anew
+APT_HELPER = "/usr/lib/apt/apt-helper"
+CODENAMES = {"bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"}
+
+
+@dataclass(frozen=True)
+class Package:
+    """One binary package of the archive, as its signed lists describe it."""
+
+    name: str
+    version: str
+    suite: str
+    sha256: str
+    size: int  # bytes
+    depends: str  # the control field as it stands
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Where the archive is. `security` may be empty: then the security suites are left out."""
+
+    main: str
+    security: str
+
+
+def machine_mirror(etc: Path = Path("/etc/apt")) -> Mirror:
+    """The mirror that the machine's own sources name, or LABS_DEBIAN_MIRROR (for machines that are not Debian)."""
+    given = os.environ.get("LABS_DEBIAN_MIRROR", "").rstrip("/")
+    if given:
+        return Mirror(given, re.sub(r"/debian$", "/debian-security", given) if given.endswith("/debian") else "")
+    main = security = ""
+    for uri, suite in _configured(etc):
+        codename, _, pocket = suite.partition("-")
+        if codename not in CODENAMES:
+            continue
+        if pocket.startswith("security"):
+            security = security or uri
+        elif not pocket:
+            main = main or uri
+    if not main:
+        raise LabError(
+            "no Debian archive in this machine's apt sources",
+            mend="set LABS_DEBIAN_MIRROR to the address of a Debian mirror (ends in /debian)",
+        )
+    return Mirror(main, security)
+
+
+def _configured(etc: Path) -> Iterator[tuple[str, str]]:
+    """(URI, suite) of every enabled binary source, one-line and deb822 style (sources.list(5))."""
+    for path in [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*.list"))]:
+        for line in path.read_text().splitlines() if path.exists() else []:
+            match = re.match(r"\s*deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)", line)
+            if match:
+                yield match[1].rstrip("/"), match[2]
+    for path in sorted((etc / "sources.list.d").glob("*.sources")):
+        with path.open() as data:
+            for stanza in Deb822.iter_paragraphs(data):
+                if "deb" not in stanza.get("Types", "").split() or stanza.get("Enabled", "yes").lower() == "no":
+                    continue
+                for uri in stanza.get("URIs", "").split():
+                    for suite in stanza.get("Suites", "").split():
+                        yield uri.rstrip("/"), suite
+
+
+class Archive:
+    """The lab's view of the archive. Lists are fetched once a day at most, and used as they are when offline."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.root = store.root / "apt"
+        self._packages: list[Package] | None = None
+
+    def packages(self) -> list[Package]:
+        """Every package that the lab may ask for, over all suites."""
+        if self._packages is None:
+            self.root.mkdir(exist_ok=True)
+            index = self.root / "index.json"
+            with self.store.lock("apt"):
+                if not index.exists() or time.time() - index.stat().st_mtime > MAX_AGE:
+                    self._refresh(index)
+            self._packages = [Package(**row) for row in json.loads(index.read_text())["packages"]]
+        return self._packages
+
+    def refresh(self) -> None:
+        """Ask the archive now, whatever the age of the lists."""
+        self.root.mkdir(exist_ok=True)
+        with self.store.lock("apt"):
+            self._refresh(self.root / "index.json")
+        self._packages = None
+
+    def sources(self, suites: tuple[str, ...]) -> str:
+        """Lines of a sources.list for those suites, signed by the Debian archive's key only."""
+        mirror = machine_mirror()
+        table = catalog.read("archive")
+        lines = []
+        for suite in suites:
+            uri = mirror.security if suite in table["security"] else mirror.main
+            if uri:
+                lines.append(f"deb [signed-by={keyring()}] {uri} {suite} main")
+        return "\n".join(lines) + "\n"
+
+    def fetch(self, package: Package) -> Path:
+        """The package's .deb in the store. Its sha256 is the one of the signed lists."""
+
+        def make(folder: Path) -> None:
+            self._apt("download", f"{package.name}={package.version}", cwd=folder)
+            (deb,) = folder.glob("*.deb")
+            if file_digest(deb) != package.sha256:
+                raise LabError(f"{package.name} {package.version}: downloaded file is not what the archive lists")
+            deb.rename(folder / "package.deb")
+
+        what = f"{package.name} {package.version} ({package.size / 1e6:.0f} MB, {package.suite})"
+        recipe = {"name": package.name, "version": package.version, "sha256": package.sha256}
+        return self.store.build("deb", recipe, make, what) / "package.deb"
+
+    def _refresh(self, index: Path) -> None:
+        table = catalog.read("archive")
+        log.info("asking the Debian archive for its lists (%s)", ", ".join(table["main"] + table["security"]))
+        try:
+            self._write_configuration(self.sources((*table["main"], *table["security"])))
+            self._apt("update", "-q", "-o", "APT::Update::Error-Mode=any")
+            rows = [asdict(package) for package in self._read_lists(re.compile(table["packages"]))]
+        except LabError as error:
+            if not index.exists():
+                raise
+            log.warning("the archive cannot be asked (%s); its lists of %s are used", error, _when(index))
+            return
+        part = index.with_suffix(".part")
+        part.write_text(json.dumps({"packages": rows}))
+        part.replace(index)
+
+    def _write_configuration(self, sources: str) -> None:
+        for folder in ("lists/partial", "cache/archives/partial", "state"):
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+        (self.root / "status").touch()
+        (self.root / "sources.list").write_text(sources)
+        settings = {
+            "Dir::State": self.root / "state",
+            "Dir::State::lists": self.root / "lists",
+            "Dir::State::status": self.root / "status",
+            "Dir::Cache": self.root / "cache",
+            "Dir::Etc::SourceList": self.root / "sources.list",
+            "Dir::Etc::SourceParts": "/dev/null",
+            "Dir::Etc::Preferences": "/dev/null",
+            "Dir::Etc::PreferencesParts": "/dev/null",
+            "APT::Architecture": "amd64",
+            "APT::Architectures": "amd64",
+            "APT::Sandbox::User": "",  # the lab's folders are not readable by _apt
+            "APT::Update::Post-Invoke-Success": "",
+            "Acquire::Languages": "none",
+            "Acquire::Retries": "2",
+            "Acquire::http::Timeout": "20",
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
+            "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled": "false",
+        }
+        lines = [f'{key} "{value}";' for key, value in settings.items()]
+        (self.root / "apt.conf").write_text("#clear APT::Update::Post-Invoke-Success;\n" + "\n".join(lines) + "\n")
+
+    def _apt(self, *arguments: str, cwd: Path | None = None) -> str:
+        deadline = Deadline(900, f"apt-get {arguments[0]}")
+        env = {"APT_CONFIG": str(self.root / "apt.conf")}
+        try:
+            return run(["apt-get", "-q", *arguments], deadline, cwd=cwd, env=env).out
+        except CommandFailed as error:
+            causes = [line for line in error.evidence.splitlines() if line.startswith("E:")] or [str(error)]
+            raise LabError(
+                f"the archive did not give it: {causes[0]}",
+                mend="check the network and the machine's apt sources, then: labs kernels --available --refresh",
+                evidence=error.evidence,
+            ) from None
+
+    def _read_lists(self, wanted: re.Pattern[str]) -> Iterator[Package]:
+        listing = self._apt("indextargets", "--format", "$(RELEASE)|$(FILENAME)", "Created-By: Packages")
+        env = {"APT_CONFIG": str(self.root / "apt.conf")}
+        for row in listing.splitlines():
+            suite, _, path = row.partition("|")
+            text = run([APT_HELPER, "cat-file", path], Deadline(120, "reading the archive's lists"), env=env).out
+            for stanza in text.split("\n\n"):
+                name = stanza[len("Package: ") : stanza.find("\n")]
+                if wanted.fullmatch(name):
+                    yield _package(Packages(stanza), suite)
+
+
+def _package(fields: Any, suite: str) -> Package:
+    return Package(
+        name=fields["Package"],
+        version=fields["Version"],
+        suite=suite,
+        sha256=fields["SHA256"],
+        size=int(fields["Size"]),
+        depends=fields.get("Depends", ""),
+    )
+
+
+def _when(path: Path) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(path.stat().st_mtime))
+
+
+def keyring() -> str:
+    """Path of the Debian archive's public keys; BadInput tells how to get them."""
+    path = str(catalog.read("archive")["keyring"])
+    if not Path(path).exists():
+        raise BadInput(f"{path} is missing", mend="apt-get install debian-archive-keyring")
+    return path
+
+
+def unpack(deb: Path, folder: Path) -> None:
+    """Extract a package's files below `folder` (dpkg-deb keeps paths inside it)."""
+    run(["dpkg-deb", "-x", str(deb), str(folder)], Deadline(300, f"unpacking {deb}"))

@@ -1,0 +1,104 @@
+"""Kernels by the names that users type: a line, a version, an exact package version, a file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from labs.errors import BadInput
+from labs.source.debian import Archive, Package
+from labs.version import debian_version_key, upstream_of
+
+IMAGE = re.compile(r"linux-image-(.+-cloud-amd64)")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that was asked for and found.
+
+    `release` is what uname -r must say, `version` the package version; both are empty for a file (`path:`). `missing`
+    names a package that the kernel needs and the archive no longer has; such a kernel cannot be booted.
+    """
+
+    asked: str
+    release: str = ""
+    version: str = ""
+    packages: tuple[Package, ...] = ()
+    path: Path | None = None
+    missing: str = ""
+
+    @property
+    def suite(self) -> str:
+        return self.packages[0].suite if self.packages else ""
+
+
+def archive_kernels(archive: Archive) -> list[Kernel]:
+    """Every cloud kernel of the archive, oldest first; the same package in two suites is one kernel."""
+    by_key: dict[tuple[str, str], Package] = {}
+    for package in archive.packages():
+        by_key.setdefault((package.name, package.version), package)
+    kernels = []
+    for (name, version), image in by_key.items():
+        match = IMAGE.fullmatch(name)
+        if match:
+            parts, missing = [image], ""
+            for needed in _parts(image, match[1]):
+                if (needed, version) in by_key:
+                    parts.append(by_key[needed, version])
+                else:
+                    missing = missing or needed
+            kernels.append(Kernel(version, match[1], version, tuple(parts), missing=missing))
+    return sorted(kernels, key=lambda kernel: debian_version_key(kernel.version))
+
+
+def _parts(image: Package, release: str) -> list[str]:
+    """Other packages that hold pieces of this kernel, from the image's own Depends (a row of each layout is in
+    catalog/archive.toml). linux-base-REL of the older layout is an empty package; only the newer one needs it."""
+    named = re.findall(rf"\b(linux-(?:binary|modules|base)-{re.escape(release)})(?![\w.+-])", image.depends)
+    return named if any(name.startswith("linux-binary-") for name in named) else []
+
+
+def find_kernel(asked: str, archive: Archive) -> Kernel:
+    """The kernel that `asked` names; BadInput with the nearest names when there is none."""
+    if asked.startswith("path:"):
+        path = Path(asked.removeprefix("path:")).expanduser().absolute()
+        if not path.is_file():
+            raise BadInput(f"kernel {asked}: no such file")
+        return Kernel(asked, path=path)
+    kernels = archive_kernels(archive)
+    found = [kernel for kernel in kernels if _matches(asked, kernel.version)]
+    usable = [kernel for kernel in found if not kernel.missing]
+    if usable:
+        newest = usable[-1]
+        return Kernel(asked, newest.release, newest.version, newest.packages)
+    if found:
+        raise BadInput(
+            f"kernel {asked}: the archive lists it without {found[-1].missing}", mend=_nearest(asked, kernels)
+        )
+    raise BadInput(f"kernel {asked}: not in the archive", mend=_nearest(asked, kernels))
+
+
+def _matches(asked: str, version: str) -> bool:
+    if asked == version:
+        return True
+    if not re.fullmatch(r"\d+(\.\d+)+", asked):
+        return False
+    numbers = tuple(int(part) for part in asked.split("."))
+    return upstream_of(version)[: len(numbers)] == numbers
+
+
+def _nearest(asked: str, kernels: list[Kernel]) -> str:
+    """The usable names on either side of what was asked, and the lines that exist."""
+    lines: dict[str, None] = {}
+    usable = [kernel for kernel in kernels if not kernel.missing]
+    for kernel in usable:
+        lines[".".join(str(part) for part in upstream_of(kernel.version)[:2])] = None
+    mend = f"lines that exist: {', '.join(lines)}"
+    match = re.match(r"\d+(\.\d+)*", asked)
+    if match and usable:
+        numbers = tuple(int(part) for part in match[0].split("."))
+        below = [kernel.version for kernel in usable if upstream_of(kernel.version) < numbers][-1:]
+        above = [kernel.version for kernel in usable if upstream_of(kernel.version) > numbers][:1]
+        mend = f"nearest: {', '.join(below + above)}; {mend}"
+    return mend

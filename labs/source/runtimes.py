@@ -1,0 +1,82 @@
+"""Container runtimes by the names that users type: `runc`, `crun`, `runc@1.1.15`, `path:/x/runc`."""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from labs import catalog
+from labs.errors import BadInput
+from labs.source.debian import Archive, Package
+from labs.version import debian_version_key
+
+NAMES = ("runc", "crun")
+DEFAULT_IMAGE = "bookworm"  # on hosts that are no Debian, or one that has no image of its own
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime that was asked for and found: in which image it runs, and which package or file it is."""
+
+    asked: str
+    name: str  # runc or crun
+    image: str
+    version: str = ""  # package version; empty for a file
+    package: Package | None = None
+    path: Path | None = None
+
+
+def host_image() -> str:
+    """The image of the host's own suite, so that `runc` means what this machine would install."""
+    try:
+        codename = platform.freedesktop_os_release().get("VERSION_CODENAME", "")
+    except OSError:
+        codename = ""
+    return codename if codename in catalog.images() else DEFAULT_IMAGE
+
+
+def archive_runtimes(archive: Archive) -> list[Runtime]:
+    """Every packaged runtime with the image that it runs in, by name and then oldest first."""
+    found: dict[tuple[str, str], Runtime] = {}
+    for image in catalog.images().values():
+        own = image.suites[-1] if image.name == "experimental" else image.suites
+        for package in archive.packages():
+            if package.name in NAMES and package.suite in own:
+                runtime = Runtime(package.version, package.name, image.name, package.version, package)
+                found.setdefault((package.name, package.version), runtime)
+    return sorted(found.values(), key=lambda runtime: (runtime.name, debian_version_key(runtime.version)))
+
+
+def find_runtime(asked: str, archive: Archive) -> Runtime:
+    """The runtime that `asked` names; BadInput with those that exist when there is none."""
+    if asked.startswith("path:"):
+        path = Path(asked.removeprefix("path:")).expanduser().absolute()
+        if not path.is_file():
+            raise BadInput(f"runtime {asked}: no such file")
+        name = "crun" if path.name.startswith("crun") else "runc"
+        return Runtime(asked, name, host_image(), path=path)
+    name, _, version = asked.partition("@")
+    offered = archive_runtimes(archive)
+    if name in NAMES:
+        image = host_image()
+        matches = [
+            runtime
+            for runtime in offered
+            if runtime.name == name and (_is_version(version, runtime.version) if version else runtime.image == image)
+        ]
+        if matches:
+            newest = matches[-1]
+            return Runtime(asked, name, newest.image, newest.version, newest.package)
+    names = ", ".join(f"{runtime.name}@{upstream_text(runtime.version)}" for runtime in offered)
+    raise BadInput(f"runtime {asked}: not in the archive", mend=f"those that exist: {names}, path:/x/runc")
+
+
+def upstream_text(version: str) -> str:
+    """Upstream part of a Debian version, without Debian's repack suffix: '1.1.5+ds1-1+deb12u1' gives '1.1.5'."""
+    return re.split(r"[+~-]", version, maxsplit=1)[0]
+
+
+def _is_version(asked: str, version: str) -> bool:
+    return asked in (version, upstream_text(version))
