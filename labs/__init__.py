@@ -7,7 +7,7 @@
     matrix      Cell: one kernel x runtime x provider
     provision   the host's accelerator and budget; QEMU
     guest       a running machine: run, put, get, facts
-    console     what the kernel said, live
+    console     what the kernel said, live (signatures: how it says it)
     probe       what was done in the guest -> History
     invariant   pure functions: History -> Verdict
     report      Record on disk -> JUnit, HTML

@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labs.errors import LabError
-from labs.probe.history import OPERATION, History, Register
+from labs.probe.history import OPERATION, READ, WRITE, History, Register
 from labs.probe.steps import ContainerStep
 from labs.probe.values import Value
 
 MAX_TARGETS = 4096
+WIRE = np.dtype([("gap", "<u4"), ("duration", "<u4"), ("value", "<i2"), ("what", "u1")])  # agent/main.c, struct wire
+WIRE_WRITE, WIDE = 0x80, 0xFF
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,24 @@ def parse(data: bytes, tables: dict[str, list[Value]], facts: dict[str, Any]) ->
     return Report(history, tuple(reader.steps))
 
 
+def unpack(wire: NDArray[Any], thread: int) -> NDArray[Any]:
+    """Operations of one thread from their form on the wire; see struct wire in agent/main.c."""
+    times = np.stack([wire["gap"], wire["duration"]]).astype(np.int64)
+    wide = wire["what"] == WIDE
+    if wide.any():
+        at = np.flatnonzero(wide)
+        times[:, at + 1] += times[:, at] << 32
+        times, wire = times[:, ~wide], wire[~wide]
+    operations = np.zeros(len(wire), OPERATION)
+    operations["end"] = np.cumsum(times[0] + times[1])
+    operations["start"] = operations["end"] - times[1]
+    operations["value"] = wire["value"]
+    operations["errno"] = wire["what"] & ~np.uint8(WIRE_WRITE)
+    operations["thread"] = thread
+    operations["kind"] = np.where(wire["what"] & WIRE_WRITE, WRITE, READ)
+    return operations
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -62,7 +82,7 @@ class _Reader:
                 if len(self.targets) > MAX_TARGETS:
                     raise ValueError("too many targets")
             elif words[0] == "operations":
-                self.operations[int(words[1])].append(self._block(int(words[2])))
+                self.operations[int(words[1])].append(unpack(self._block(int(words[3])), int(words[2])))
             elif words[0] == "step":
                 self.steps.append(_step(words[1:]))
             elif words[0] != "end":
@@ -75,10 +95,10 @@ class _Reader:
         return line
 
     def _block(self, count: int) -> NDArray[Any]:
-        size = count * OPERATION.itemsize
+        size = count * WIRE.itemsize
         if count < 0 or self.at + size + 1 > len(self.data):
             raise ValueError("operations are cut short")
-        block = np.frombuffer(self.data, OPERATION, count, self.at)
+        block = np.frombuffer(self.data, WIRE, count, self.at)
         self.at += size + 1
         return block
 

@@ -12,8 +12,8 @@ enum { TEXT = 128, PATH = 512, MAX_TABLES = 16, MAX_OWN = 8, MAX_FOREIGN = 256 }
 enum { READ = 0, WRITE = 1 };
 enum { VALUE_INITIAL = -1, VALUE_FAILED = -2 };
 
-/* One system call on a file, as it goes to the host: packed, little-endian, 25 bytes. */
-struct __attribute__((packed)) operation {
+/* One system call on a file. */
+struct operation {
 	int64_t start, end; /* ns, CLOCK_MONOTONIC */
 	int32_t value;	    /* index into the table; from table size on: foreign texts; or VALUE_* */
 	int16_t error;

@@ -1,0 +1,152 @@
+"""Pictures for the page: counterexamples as space-time diagrams, latencies as dot plots."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullFormatter, StrMethodFormatter
+
+from labs.invariant.verdict import Step
+from labs.report.record import CaseResult
+from labs.report.text import clean
+
+# Geometry of a diagram, in CSS pixels. It is shown unscaled: on a narrow screen it scrolls, its text stays readable.
+WIDTH, MARGIN, ROW, LANE_HEAD, AXIS = 760, 12, 24, 20, 30
+LABEL_LENGTH = 48
+
+QUANTILES = {"p50": ("o", "#1f77b4"), "p99": ("D", "#ff7f0e"), "max": ("|", "#d62728")}
+_FIGURE_KEY = re.compile(r"(?:(.+) )?(p50|p99|max) us")
+# Matplotlib takes no 'currentColor'. Ink is drawn in a colour that is used for nothing else, then replaced, so that
+# a plot is dark on light and light on dark like the page around it.
+_INK = "#010203"
+
+
+@dataclass(frozen=True)
+class Box:
+    """One operation: from start to end on its own row, its label where there is room for it."""
+
+    x: float
+    y: float
+    width: float
+    kind: str  # 'write', 'read', ...: first word of the operation
+    label: str
+    label_x: float
+    anchor: str
+
+
+@dataclass(frozen=True)
+class Lane:
+    name: str
+    y: float
+    height: float
+    boxes: tuple[Box, ...]
+
+
+@dataclass(frozen=True)
+class Diagram:
+    """A space-time diagram: one lane a thread, `ticks` are (x, microseconds)."""
+
+    width: int
+    height: float
+    lanes: tuple[Lane, ...]
+    ticks: tuple[tuple[float, str], ...]
+
+
+def spacetime(steps: Sequence[Step]) -> Diagram:
+    """Lay out the steps of a counterexample. Each step has its own row in its lane, so that no label covers another."""
+    first = min(step.start for step in steps)
+    span = max(max(step.end for step in steps) - first, 1)
+    scale = (WIDTH - 2 * MARGIN) / span
+    lanes, y = [], float(AXIS)
+    for thread in dict.fromkeys(step.thread for step in sorted(steps, key=lambda step: step.start)):
+        mine = sorted((step for step in steps if step.thread == thread), key=lambda step: (step.start, step.end))
+        boxes = tuple(_box(step, first, scale, y + LANE_HEAD + ROW * row) for row, step in enumerate(mine))
+        height = LANE_HEAD + ROW * len(mine) + 6
+        lanes.append(Lane(thread, y, height, boxes))
+        y += height + 6
+    values = MaxNLocator(nbins=6).tick_values(0, span / 1000)
+    ticks = tuple((MARGIN + value * 1000 * scale, f"{value:g}") for value in values if 0 <= value * 1000 <= span)
+    return Diagram(WIDTH, y, tuple(lanes), ticks)
+
+
+def _box(step: Step, first: int, scale: float, y: float) -> Box:
+    x = MARGIN + (step.start - first) * scale
+    width = max((step.end - step.start) * scale, 3.0)
+    label = f"{step.operation} = {step.value}"
+    label = label if len(label) <= LABEL_LENGTH else label[: LABEL_LENGTH - 1] + "…"
+    if x + width < WIDTH * 0.55:
+        label_x, anchor = x + width + 5, "start"
+    elif x > WIDTH * 0.45:
+        label_x, anchor = x - 5, "end"
+    else:  # the box covers the middle: the label lies on it
+        label_x, anchor = x + 6, "start"
+    return Box(round(x, 1), y, round(width, 1), step.operation.split(" ")[0], label, round(label_x, 1), anchor)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Quantiles of one operation in microseconds; a quantile that was not measured is absent."""
+
+    operation: str
+    quantiles: dict[str, float]
+
+
+def latencies(results: Sequence[CaseResult]) -> list[Latency]:
+    """All latencies among the figures of the results: keys 'p50 us', 'p99 us', 'max us', or 'exec p50 us' and so on."""
+    found: dict[str, dict[str, float]] = {}
+    for result in results:
+        for key, value in (result.verdict.figures if result.verdict else {}).items():
+            match = _FIGURE_KEY.fullmatch(key)
+            if match and value > 0 and math.isfinite(value):
+                name = f"{result.case}: {match[1]}" if match[1] else result.case
+                found.setdefault(name, {})[match[2]] = value
+    return [Latency(operation, quantiles) for operation, quantiles in found.items()]
+
+
+def latency_svg(rows: Sequence[Latency], title: str) -> str:
+    """A dot plot, one row an operation, as an <svg> element; equal input gives equal bytes."""
+    ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK)
+    # Without a fixed salt element ids are random; parse_math would read a '$' in a name as TeX.
+    settings: dict[Any, Any] = {
+        "svg.hashsalt": "labs",
+        "svg.fonttype": "none",
+        "font.size": 9,
+        "text.parse_math": False,
+        **ink,
+    }
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=(7.4, 1.3 + 0.32 * len(rows)), layout="constrained")
+        FigureCanvasSVG(figure)
+        axes = figure.add_subplot()
+        for name, (marker, colour) in QUANTILES.items():
+            points = [(row.quantiles[name], index) for index, row in enumerate(rows) if name in row.quantiles]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker, color=colour, label=name, markeredgewidth=2, markersize=6)
+        axes.set_xscale("log")
+        axes.set_xlim(*_decades([value for row in rows for value in row.quantiles.values()]))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_yticks(range(len(rows)), [clean(row.operation)[-60:] for row in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        axes.grid(axis="x", which="both", color=_INK, alpha=0.15)
+        axes.set_xlabel("latency, us (log)")
+        axes.set_title(clean(title), fontsize=9)
+        figure.legend(loc="outside upper right", ncols=3, frameon=False)
+        out = io.StringIO()
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    svg = out.getvalue()
+    return svg[svg.index("<svg") :].replace(_INK, "currentColor")
+
+
+def _decades(values: Sequence[float]) -> tuple[float, float]:
+    """Whole decades around the values: an axis that always has two labelled ends."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    return 10.0**low * 0.9, 10.0 ** max(high, low + 1) * 1.1

@@ -1,0 +1,52 @@
+"""The verdict table for the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from labs.report.record import Run
+from labs.report.text import clean, reason, seen
+
+STYLE = {
+    "fail": "bold red",
+    "error": "bold magenta",
+    "not-run": "magenta",
+    "inconclusive": "yellow",
+    "unproven": "yellow",
+    "known": "cyan",
+    "pass": "green",
+    "skip": "dim",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    cell: str
+    case: str
+    outcome: str
+    seen: str
+    reason: str
+
+
+def verdict_rows(run: Run) -> list[Row]:
+    """One row a case, in the order of the plan; fit for any terminal."""
+    return [
+        Row(clean(cell), clean(result.case), result.outcome, seen(result), reason(result))
+        for cell, results in run.results().items()
+        for result in results
+    ]
+
+
+def table(run: Run) -> Table:
+    """The rows as a table; words carry the meaning, colour only repeats it."""
+    made = Table()
+    for column in ("cell", "case", "outcome", "what was seen", "reason"):
+        made.add_column(column, overflow="fold")  # a name cut off with an ellipsis cannot be copied
+    for row in verdict_rows(run):
+        made.add_row(
+            Text(row.cell), Text(row.case), Text(row.outcome, STYLE[row.outcome]), Text(row.seen), Text(row.reason)
+        )
+    return made
