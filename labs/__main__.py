@@ -12,8 +12,7 @@ import click
 
 from labs import prepare
 from labs.errors import LabError
-from labs.matrix import Cell, cells
-from labs.provision import qemu
+from labs.matrix import cells
 from labs.source.debian import Archive
 from labs.store import Store
 
@@ -25,7 +24,7 @@ class Group(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().main(*args, standalone_mode=False, **kwargs)
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
             error.show()
             sys.exit(2)

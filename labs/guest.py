@@ -163,13 +163,15 @@ class Guest:
     def _mark(self, text: str) -> None:
         self.run(f"echo {shlex.quote(f'<2>cgroup-lab: {text}')} > /dev/kmsg", 10)
 
+    def sections(self, script: str) -> dict[str, str]:
+        """Run lines of `show NAME COMMAND...`; each command's output by its name, '' where it failed."""
+        show = 'show() { printf \'\\036%s\\n\' "$1"; shift; "$@" 2> /dev/null; }\n'
+        blocks = self.must(f"{show}{script}\ntrue").split("\x1e")[1:]
+        return {name: text.strip() for name, _, text in (block.partition("\n") for block in blocks)}
+
     def facts(self) -> dict[str, Any]:
         """What really runs: kernel release and build-id, boot parameters, mounts, clock. Read back, never assumed."""
-        told = self.must(FACTS)
-        facts: dict[str, Any] = {}
-        for block in told.split("\x1e")[1:]:
-            name, _, text = block.partition("\n")
-            facts[name] = text.strip()
+        facts: dict[str, Any] = dict(self.sections(FACTS))
         facts["parameters"] = facts["parameters"].split()
         facts["mounts"] = [line for line in facts["mounts"].splitlines() if "cgroup" in line]
         facts["build_id"] = build_id(bytes.fromhex(facts.pop("notes").replace("\n", "")))
@@ -192,7 +194,6 @@ class Guest:
 
 
 FACTS = r"""
-show() { printf '\036%s\n' "$1"; shift; "$@" 2> /dev/null; }
 show release uname -r
 show version cat /proc/version
 show parameters cat /proc/cmdline

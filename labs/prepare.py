@@ -116,10 +116,10 @@ def machine(artifacts: Artifacts, *, gdb: int = 0, parameters: tuple[str, ...] =
 
 
 @contextlib.contextmanager
-def boot(artifacts: Artifacts, records: Path | None = None, spec: qemu.MachineSpec | None = None) -> Iterator[Booted]:
+def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec | None = None) -> Iterator[Booted]:
     """A guest of the cell with agent and runtime in place; LabError when it is not what was asked for."""
     spec = spec or machine(artifacts)
-    with qemu.boot(spec, artifacts.keys, records) as guest:
+    with qemu.boot(spec, artifacts.keys, logs) as guest:
         facts = guest.facts()
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)

@@ -156,7 +156,7 @@ class Session:
             if len(out) + len(err) > MAX_OUTPUT:
                 raise GuestLost(f"the guest sent more than {MAX_OUTPUT >> 20} MiB")
             if pending and channel.send_ready():
-                sent = channel.send(pending[: 1 << 16])
+                sent = channel.send(bytes(pending[: 1 << 16]))
                 pending = pending[sent:]
                 moved = True
             elif not pending and not channel.closed and not channel.eof_sent:
@@ -172,9 +172,11 @@ class Session:
             deadline.check()
             select.select([channel], [], [], min(0.05, deadline.remaining()))
 
-    @property
-    def alive(self) -> bool:
-        return self._transport.is_active()
+    def login(self, keys: Path) -> str:
+        """The ssh command that a person types to reach the same guest."""
+        address, port = str(self._transport.getpeername()[0]), int(self._transport.getpeername()[1])
+        options = f"-i {keys / 'client'} -o IdentitiesOnly=yes -o HostKeyAlias=cgroup-lab"
+        return f"ssh {options} -o UserKnownHostsFile={keys / 'known_hosts'} -p {port} root@{address}"
 
     def close(self) -> None:
         self._transport.close()

@@ -15,6 +15,7 @@ import lz4.block
 import zstandard
 from elftools.common.exceptions import ELFError
 from elftools.elf.elffile import ELFFile
+from elftools.elf.segments import NoteSegment
 
 from labs.command import run
 from labs.deadline import Deadline
@@ -151,6 +152,7 @@ def _decompress(payload: bytes, path: Path) -> bytes:
 def _build_id(vmlinux: bytes, path: Path) -> str:
     try:
         for segment in ELFFile(io.BytesIO(vmlinux)).iter_segments("PT_NOTE"):
+            assert isinstance(segment, NoteSegment)
             for note in segment.iter_notes():
                 # other owners (Xen) use the same type number
                 if note["n_name"] == "GNU" and note["n_type"] == "NT_GNU_BUILD_ID":

@@ -25,14 +25,14 @@ class Image:
 
 @dataclass(frozen=True)
 class Known:
-    """A known defect: on kernels of `ranges` the invariant may be violated for files called `files`.
+    """A known defect: on kernels of `ranges` the invariants may be violated for files called `files`.
 
     `ranges` are half-open pairs of upstream versions (`until` may be empty: not fixed yet). `signature` is a regular
     expression that the verdict's reason must match, so that another violation of the same invariant stays a failure.
     """
 
     id: str
-    invariant: str
+    invariants: tuple[str, ...]
     files: tuple[str, ...]
     ranges: tuple[tuple[str, str], ...]
     signature: str
@@ -55,11 +55,11 @@ def known_defects() -> tuple[Known, ...]:
     return tuple(
         Known(
             id=row["id"],
-            invariant=row["invariant"],
+            invariants=tuple(row["invariant"]),
             files=tuple(row["files"]),
             ranges=tuple((low, high) for low, high in row["ranges"]),
             signature=row["signature"],
-            source=row["source"],
+            source=row["source"].strip(),
         )
         for row in read("known")["known"]
     )

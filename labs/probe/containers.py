@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from labs.guest import Guest
 from labs.probe.register import CAPACITY, FOLDER, Load, load_lines, run_agent, tables_for
-from labs.probe.stream import Report
+from labs.probe.stream import Listing, Report
 
 STATE = "/run/cgroup-lab-state"  # the runtime's --root
 ROOTFS = "/run/cgroup-lab-rootfs"
@@ -78,15 +79,19 @@ def run_containers(
     plan += [f"own {names.index(name)} {len(tables[name])} {name}" for name in own]
     with rootfs(guest):
         guest.put_files({"template": json.dumps(configuration(cgroup)).encode()}, FOLDER)
-        return run_agent(guest, plan, tables, seconds=60 + 3 * count, facts={"seed": seed, "runtime": runtime})
+        before = listing(guest, parent)
+        report = run_agent(guest, plan, tables, seconds=60 + 3 * count, facts={"seed": seed, "runtime": runtime})
+        return replace(report, left=(before, listing(guest, parent)))
 
 
-def left_over(guest: Guest, parent: str) -> Mapping[str, Sequence[str]]:
+def listing(guest: Guest, parent: str) -> Listing:
     """What containers can leave behind: groups, the runtime's states, processes, mounts."""
-    told = guest.must(
-        f"find {parent} -mindepth 1 -type d 2> /dev/null; echo; ls {STATE} 2> /dev/null; echo;"
-        f" ps -eo comm= | grep -E '^(runc|crun|busybox)' ; echo; grep -E '{ROOTFS}|{STATE}' /proc/mounts"
-        " || true"
+    told = guest.sections(
+        f"""
+        show cgroups find {parent} -mindepth 1 -type d
+        show states ls {STATE}
+        show processes sh -c 'ps -eo comm= | grep -E "^(runc|crun|busybox|sleep)"'
+        show mounts grep -E '{ROOTFS}|{STATE}' /proc/mounts
+        """
     )
-    parts = told.split("\n\n") if "\n\n" in told else told.split("\n")
-    return dict(zip(("cgroups", "states", "processes", "mounts"), (part.split("\n") for part in parts), strict=False))
+    return {name: text.splitlines() for name, text in told.items()}

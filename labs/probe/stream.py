@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,16 +16,18 @@ from labs.probe.steps import ContainerStep
 from labs.probe.values import Value
 
 MAX_TARGETS = 4096
+Listing = Mapping[str, Sequence[str]]
 WIRE = np.dtype([("gap", "<u4"), ("duration", "<u4"), ("value", "<i2"), ("what", "u1")])  # agent/main.c, struct wire
 WIRE_WRITE, WIDE = 0x80, 0xFF
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that one run of the agent told."""
+    """All that one run of the agent told. `left` lists what was there before and after it, by kind."""
 
     history: History
     steps: tuple[ContainerStep, ...]
+    left: tuple[Listing, Listing] = ({}, {})
 
 
 def parse(data: bytes, tables: dict[str, list[Value]], facts: dict[str, Any]) -> Report:

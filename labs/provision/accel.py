@@ -65,7 +65,7 @@ def _probe(store: Store, archive: Archive, kernel: KernelArtifacts) -> Accelerat
     log.info("probing KVM with a real guest (at most %.0f s, once per host)", PROBE_SECONDS)
     spec = MachineSpec(kernel.vmlinuz, initramfs(store, archive, kernel, probe=True), None, "kvm", memory_mb=512)
     with tempfile.TemporaryDirectory(prefix="cgroup-lab-") as name:
-        machine = QemuMachine(spec, Path(name))
+        machine = QemuMachine(spec, Path(name), Path(name))
         began = time.monotonic()
         try:
             while time.monotonic() - began < PROBE_SECONDS:

@@ -55,8 +55,8 @@ class MachineSpec:
         return (*catalog.read("guest")["parameters"], *self.parameters)
 
 
-def arguments(spec: MachineSpec, folder: Path) -> list[str]:
-    """QEMU's full command line. `folder` gets the sockets and console.log."""
+def arguments(spec: MachineSpec, folder: Path, logs: Path) -> list[str]:
+    """QEMU's full command line. `folder` gets the sockets, `logs` the console."""
     argv = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-name", "cgroup-lab", "-M", "q35"]
     argv += ACCELERATION[spec.accelerator]
     argv += ["-smp", str(spec.cpus), "-m", str(spec.memory_mb), "-display", "none", "-no-reboot"]
@@ -64,7 +64,10 @@ def arguments(spec: MachineSpec, folder: Path) -> list[str]:
     argv += ["-kernel", str(spec.kernel), "-initrd", str(spec.initrd), "-append", " ".join(spec.command_line())]
     where = _escape(folder)
     argv += ["-qmp", f"unix:{where}/qmp.sock,server=on,wait=off"]
-    argv += ["-chardev", f"socket,id=con,path={where}/console.sock,server=on,wait=off,logfile={where}/console.log"]
+    argv += [
+        "-chardev",
+        f"socket,id=con,path={where}/console.sock,server=on,wait=off,logfile={_escape(logs)}/console.log",
+    ]
     argv += ["-serial", "chardev:con", "-device", "pvpanic-pci", "-device", "virtio-rng-pci"]
     if spec.root:
         argv += ["-drive", f"file={_escape(spec.root)},format=raw,readonly=on,if=none,id=root"]
@@ -84,12 +87,12 @@ def _escape(path: Path) -> str:
 class QemuMachine:
     """A running QEMU. Ended by `end`, and by the kernel when the lab dies."""
 
-    def __init__(self, spec: MachineSpec, folder: Path) -> None:
+    def __init__(self, spec: MachineSpec, folder: Path, logs: Path) -> None:
         self.accelerator = spec.accelerator
         self.folder = folder
-        self.log = folder / "qemu.log"
-        self.console = ConsoleWatch(folder / "console.log")
-        self.process = spawn(arguments(spec, folder), log=self.log)
+        self.log = logs / "qemu.log"
+        self.console = ConsoleWatch(logs / "console.log")
+        self.process = spawn(arguments(spec, folder, logs), log=self.log)
         self._qmp: QEMUMonitorProtocol | None = None
 
     def connect_monitor(self, deadline: Deadline) -> None:
@@ -140,14 +143,13 @@ class QemuMachine:
 
     def dump(self) -> None:
         """sysrq on the serial line: a break, then l (CPUs), w (blocked tasks); what comes back is on the console."""
-        with contextlib.suppress(*QMP_TROUBLE):
-            with socket.socket(socket.AF_UNIX) as line:
-                line.settimeout(QMP_PATIENCE)
-                line.connect(str(self.folder / "console.sock"))
-                for key in b"lw":
-                    self._ask("chardev-send-break", id="con")
-                    line.sendall(bytes([key]))
-                    time.sleep(1.0)
+        with contextlib.suppress(*QMP_TROUBLE), socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(QMP_PATIENCE)
+            line.connect(str(self.folder / "console.sock"))
+            for key in b"lw":
+                self._ask("chardev-send-break", id="con")
+                line.sendall(bytes([key]))
+                time.sleep(1.0)
 
     def end(self) -> None:
         """Kill QEMU and close the monitor; safe to call twice."""
@@ -176,19 +178,16 @@ def _reach(machine: QemuMachine, keys: Path, deadline: Deadline) -> Guest:
 
 
 @contextlib.contextmanager
-def boot(spec: MachineSpec, keys: Path, records: Path | None = None) -> Iterator[Guest]:
-    """A guest that answers over SSH; ended, with its folder removed, when the block is left.
+def boot(spec: MachineSpec, keys: Path, logs: Path | None = None) -> Iterator[Guest]:
+    """A guest that answers over SSH; ended, with its sockets removed, when the block is left.
 
-    `records` (a folder) receives console.log and qemu.log whatever happens.
+    `logs` is a folder for console.log and qemu.log, written as the guest runs; None: they go with the guest.
     """
     with tempfile.TemporaryDirectory(prefix="cgroup-lab-") as name:
         folder = Path(name)
-        budget.check(spec.memory_mb, spec.cpus, records or folder)
-        machine = QemuMachine(spec, folder)
+        budget.check(spec.memory_mb, spec.cpus, logs or folder)
+        machine = QemuMachine(spec, folder, logs or folder)
         try:
             yield _reach(machine, keys, Deadline.scaled(BOOT_SECONDS, "boot", spec.accelerator))
         finally:
             machine.end()
-            for log in ("console.log", "qemu.log") if records else ():
-                with contextlib.suppress(OSError):
-                    (records / log).write_bytes((folder / log).read_bytes())

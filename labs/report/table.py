@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from labs.report.record import Run
-from labs.report.text import clean, reason, seen
+from labs.report.text import clean, reason
 
 STYLE = {
     "fail": "bold red",
@@ -27,14 +27,13 @@ class Row:
     cell: str
     case: str
     outcome: str
-    seen: str
     reason: str
 
 
 def verdict_rows(run: Run) -> list[Row]:
     """One row a case, in the order of the plan; fit for any terminal."""
     return [
-        Row(clean(cell), clean(result.case), result.outcome, seen(result), reason(result))
+        Row(clean(cell), clean(result.case), result.outcome, reason(result))
         for cell, results in run.results().items()
         for result in results
     ]
@@ -43,10 +42,9 @@ def verdict_rows(run: Run) -> list[Row]:
 def table(run: Run) -> Table:
     """The rows as a table; words carry the meaning, colour only repeats it."""
     made = Table()
-    for column in ("cell", "case", "outcome", "what was seen", "reason"):
-        made.add_column(column, overflow="fold")  # a name cut off with an ellipsis cannot be copied
+    for column in ("cell", "case", "outcome"):
+        made.add_column(column, no_wrap=True, overflow="fold")  # a name cut off with an ellipsis cannot be copied
+    made.add_column("reason", overflow="fold")
     for row in verdict_rows(run):
-        made.add_row(
-            Text(row.cell), Text(row.case), Text(row.outcome, STYLE[row.outcome]), Text(row.seen), Text(row.reason)
-        )
+        made.add_row(Text(row.cell), Text(row.case), Text(row.outcome, STYLE[row.outcome]), Text(row.reason))
     return made

@@ -180,12 +180,12 @@ def random_history(rng: np.random.Generator, *, cycle: int) -> Register:
 def test_agrees_with_every_order_tried() -> None:
     rng = np.random.default_rng(11)
     verdicts = [0, 0]
-    for _ in range(6000):
+    for _ in range(4000):
         register = random_history(rng, cycle=0)
         legal = is_linearizable(register)
         verdicts[legal] += 1
         assert (linearizable([register]).outcome != "fail") == legal, register
-    assert min(verdicts) > 1000, verdicts  # both kinds were really met
+    assert min(verdicts) > 700, verdicts  # both kinds were really met
 
 
 @pytest.mark.parametrize("cycle", [1, 2, 3])

@@ -1,0 +1,80 @@
+"""What a suite works with: one cell's guest, its histories (each probed once, shared by its cases) and its record."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from labs import prepare
+from labs.errors import GuestLost, KernelFailed, LabError
+from labs.guest import Guest
+from labs.probe.stream import Report
+from labs.report.record import CellRecord
+from labs.version import KernelRelease, upstream_of
+
+
+@dataclass
+class Bench:
+    """One booted cell. Probes are run on demand and kept, so that several invariants judge one history."""
+
+    booted: prepare.Booted
+    record: CellRecord
+    seed: int
+    full: bool
+    began: float = field(default_factory=time.monotonic)
+    ended: str = ""  # in which case, and how, the guest met its end
+    case: str = ""  # the case that runs now
+    _reports: dict[str, Report | LabError] = field(default_factory=dict)
+    _saved: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def guest(self) -> Guest:
+        """The guest, as long as it lives; LabError once it has failed or was lost in an earlier case."""
+        if self.ended:
+            raise LabError(f"not run: {self.ended}")
+        return self.booted.guest
+
+    @property
+    def kernel(self) -> tuple[int, ...] | None:
+        """Upstream version of the kernel that runs; None when a file does not tell it."""
+        version = self.booted.artifacts.found.kernel.version
+        return upstream_of(version) if version else KernelRelease.parse(self.booted.facts["release"]).upstream
+
+    @property
+    def accelerator(self) -> str:
+        return self.booted.guest.accelerator
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Mark the case in the kernel log, and remember it when the guest meets its end inside."""
+        try:
+            with self.guest.marked(self.case):
+                yield
+        except (KernelFailed, GuestLost) as error:
+            self.ended = self.ended or f"the guest ended in {self.case}: {error}"
+            raise
+
+    def report(self, name: str, probe: Callable[[Guest], Report]) -> Report:
+        """The report of the probe called `name`: run now if it was not yet, else as it was; errors are kept too."""
+        if name not in self._reports:
+            try:
+                with self.watching():
+                    report = probe(self.guest)
+                path = self.record.history_path(name)
+                report.history.save(path)
+                self._saved[name] = str(path.relative_to(self.record.path))
+                self._reports[name] = report
+            except (KernelFailed, GuestLost):
+                raise
+            except LabError as error:
+                self._reports[name] = error
+        kept = self._reports[name]
+        if isinstance(kept, LabError):
+            raise kept
+        return kept
+
+    def saved(self, name: str) -> tuple[str, ...]:
+        """Path of the history that `name` left, relative to the cell's folder; empty when there is none."""
+        return (self._saved[name],) if name in self._saved else ()

@@ -1,0 +1,31 @@
+"""Known defects: a violation that the table explains, for this kernel, is told apart from one that is news."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from labs.catalog import Known
+from labs.invariant.verdict import Verdict
+from labs.version import in_range
+
+
+def explain(verdict: Verdict, rows: Iterable[Known], kernel: tuple[int, ...] | None, files: Sequence[str]) -> Verdict:
+    """The verdict as `known` when a row explains it, else as it was.
+
+    `kernel` is the upstream version that runs (None: not known, then nothing is explained), `files` the names of the
+    files that were judged; a row must name all of them, so that it never hides another file's violation.
+    """
+    if verdict.outcome != "fail" or kernel is None:
+        return verdict
+    for row in rows:
+        if (
+            verdict.invariant in row.invariants
+            and set(files) <= set(row.files)
+            and any(in_range(kernel, low, high) for low, high in row.ranges)
+            and re.search(row.signature, verdict.reason)
+        ):
+            evidence = f"{verdict.evidence}\nknown defect {row.id}: {row.source}".strip()
+            return replace(verdict, outcome="known", known=row.id, evidence=evidence)
+    return verdict
