@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Console
+from rich.table import Table
 
-from labs import prepare
+from labs import cleaning, doctor, prepare
 from labs.errors import LabError
-from labs.matrix import cells
+from labs.matrix import Cell, cells
+from labs.provision import qemu
 from labs.source.debian import Archive
+from labs.source.kernels import archive_kernels
+from labs.source.runtimes import archive_runtimes
 from labs.store import Store
+from labs.version import upstream_of
 
 log = logging.getLogger("labs")
 
@@ -39,6 +48,7 @@ class Group(click.Group):
 
 
 def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name cells, as pytest takes them."""
     for option in (
         click.option("--provider", default="qemu", show_default=True),
         click.option("--runtime", "runtimes", multiple=True, help="runc, crun, runc@1.1.15, path:/x/runc"),
@@ -46,6 +56,22 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output, nothing else.")
+
+
+def show(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print rows as JSON or as a table with a column a key."""
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table()
+    for column in rows[0] if rows else ():
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(value) for value in row.values()))
+    Console().print(table)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,26 +83,141 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="labs: %(message)s", stream=sys.stderr)
 
 
-@main.command(context_settings={"ignore_unknown_options": False})
+@main.command("doctor")
+@as_json
+def doctor_(as_json: bool) -> None:
+    """Tell what this host can do; exit 0 if the main job can run, else 3.
+
+    Example: labs doctor --json
+    """
+    findings = doctor.examine(Store.of_user())
+    show([{**asdict(f), "mend": "" if f.ok else f.mend} for f in findings], as_json)
+    bad = [finding for finding in findings if not finding.ok]
+    for finding in bad:
+        print(f"labs: {finding.name}: {finding.found}; {finding.mend}", file=sys.stderr)
+    sys.exit(3 if bad else 0)
+
+
+@main.command()
+@click.option("--available", is_flag=True, help="All that the archive offers, oldest first.")
+@click.option("--refresh", is_flag=True, help="Ask the archive now, whatever the age of its lists.")
+@as_json
+def kernels(available: bool, refresh: bool, as_json: bool) -> None:
+    """List kernels: the newest of each line, or all.
+
+    Example: labs kernels --available
+    """
+    archive = Archive(Store.of_user())
+    if refresh:
+        archive.refresh()
+    rows = archive_kernels(archive)
+    if not available:
+        newest = {upstream_of(kernel.version)[:2]: kernel for kernel in rows if not kernel.missing}
+        rows = list(newest.values())
+    show(
+        [
+            {
+                "line": ".".join(str(part) for part in upstream_of(kernel.version)[:2]),
+                "version": kernel.version,
+                "release": kernel.release,
+                "suite": kernel.suite,
+                "note": f"cannot boot: {kernel.missing} is not in the archive" if kernel.missing else "",
+            }
+            for kernel in rows
+        ],
+        as_json,
+    )
+
+
+@main.command()
+@click.option("--available", is_flag=True, help="The same list: packaged runtimes are all that there are.")
+@as_json
+def runtimes(available: bool, as_json: bool) -> None:
+    """List packaged runtimes and the root image that each runs in.
+
+    Example: labs runtimes --json
+    """
+    rows = archive_runtimes(Archive(Store.of_user()))
+    show([{"name": r.name, "version": r.version, "image": r.image} for r in rows], as_json)
+
+
+@main.command("cells")
 @cell_options
-@click.option("--qemu-args", is_flag=True, help="Print the exact QEMU command and do not boot.")
+@click.option("--cell", "globs", multiple=True, metavar="GLOB", help="Only ids that match; repeats.")
+@as_json
+def cells_(kernels: Sequence[str], runtimes: Sequence[str], provider: str, globs: Sequence[str], as_json: bool) -> None:
+    """List the cells that these options make.
+
+    Example: labs cells --kernel 6.1 --kernel 6.12 --runtime runc --runtime crun
+    """
+    chosen = cells(kernels, runtimes, provider, globs)
+    show([{"id": cell.id, **asdict(cell)} for cell in chosen], as_json)
+
+
+def _prepared(kernels: Sequence[str], runtimes: Sequence[str], provider: str) -> prepare.Artifacts:
+    chosen: list[Cell] = cells(kernels, runtimes, provider)
+    if len(chosen) > 1:
+        raise click.UsageError(f"these options make {len(chosen)} cells; name one kernel and one runtime")
+    store = Store.of_user()
+    archive = Archive(store)
+    return prepare.prepare(prepare.find(chosen[0], archive), store, archive)
+
+
+@main.command()
+@cell_options
+def build(kernels: Sequence[str], runtimes: Sequence[str], provider: str) -> None:
+    """Make or find the artifacts of a cell; print their digests and paths.
+
+    Example: labs build --kernel 6.12
+    """
+    artifacts = _prepared(kernels, runtimes, provider)
+    paths = {"vmlinuz": artifacts.kernel.vmlinuz, "initramfs": artifacts.initrd, "image": artifacts.root}
+    print(json.dumps({**artifacts.to_json(), "paths": {k: str(v) for k, v in paths.items()}}, indent=1))
+
+
+@main.command()
+@cell_options
+@click.option("--qemu-args", is_flag=True, help="Print the exact QEMU command; do not boot.")
+@click.option("--gdb", type=click.IntRange(1024, 65535), metavar="PORT", help="Open QEMU's gdb stub on 127.0.0.1:PORT.")
 @click.argument("command", nargs=-1)
 def boot(
-    kernels: tuple[str, ...], runtimes: tuple[str, ...], provider: str, qemu_args: bool, command: tuple[str, ...]
+    kernels: Sequence[str],
+    runtimes: Sequence[str],
+    provider: str,
+    qemu_args: bool,
+    gdb: int | None,
+    command: Sequence[str],
 ) -> None:
-    """Boot a cell and run COMMAND in it; its exit code is given back.
+    """Boot a cell and run COMMAND in it, giving its exit code; without COMMAND, open a shell.
 
     Example: labs boot --kernel 6.12 -- cat /proc/version
     """
-    (cell,) = cells(kernels, runtimes, provider)
-    store = Store.of_user()
-    archive = Archive(store)
-    artifacts = prepare.prepare(prepare.find(cell, archive), store, archive)
-    with prepare.boot(artifacts) as booted:
+    artifacts = _prepared(kernels, runtimes, provider)
+    spec = prepare.machine(artifacts, gdb=gdb or 0)
+    if qemu_args:
+        print(shlex.join(qemu.arguments(spec, Path("/tmp"), Path("/tmp"))))
+        return
+    if gdb:
+        log.info("gdb: target remote 127.0.0.1:%d (symbols: %s)", gdb, artifacts.kernel.system_map or "none")
+    with prepare.boot(artifacts, spec=spec) as booted:
+        if not command:
+            sys.exit(booted.guest.session.shell())
         result = booted.guest.run(shlex.join(command), 3600)
         sys.stdout.buffer.write(result.stdout)
         sys.stderr.buffer.write(result.stderr)
     sys.exit(result.code)
+
+
+@main.command()
+@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--record", "records", type=click.Path(path_type=Path), default=Path("records"), show_default=True)
+def clean(dry_run: bool, records: Path) -> None:
+    """Remove the store's entries, records, and leftover guests that carry the lab's mark; nothing else.
+
+    Example: labs clean --dry-run
+    """
+    for line in cleaning.clean(Store.of_user(), records, dry_run=dry_run):
+        print(line)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,19 @@ things: no marker, no result.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import secrets
 import select
 import shlex
+import shutil
 import socket
+import sys
+import termios
 import time
-from collections.abc import Callable
+import tty
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +102,20 @@ def _handshake(address: tuple[str, int], key: paramiko.PKey, pinned: str, deadli
         raise
 
 
+@contextlib.contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Keys go to the guest as they are typed; does nothing when standard input is no terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
 class Session:
     """An open connection. Several commands may run at once, each on a channel of its own."""
 
@@ -177,6 +197,27 @@ class Session:
         address, port = str(self._transport.getpeername()[0]), int(self._transport.getpeername()[1])
         options = f"-i {keys / 'client'} -o IdentitiesOnly=yes -o HostKeyAlias=cgroup-lab"
         return f"ssh {options} -o UserKnownHostsFile={keys / 'known_hosts'} -p {port} root@{address}"
+
+    def shell(self) -> int:
+        """An interactive shell on this terminal; its exit code. Ends with the guest or the person."""
+        size = shutil.get_terminal_size()
+        channel = self._transport.open_session(timeout=30)
+        channel.get_pty(os.environ.get("TERM", "dumb"), size.columns, size.lines)
+        channel.invoke_shell()
+        with _raw_terminal():
+            while not (channel.closed or channel.eof_received) or channel.recv_ready():
+                ready, _, _ = select.select([channel, sys.stdin], [], [], 0.2)
+                if channel in ready:
+                    os.write(sys.stdout.fileno(), channel.recv(1 << 16))
+                if sys.stdin in ready:
+                    typed = os.read(sys.stdin.fileno(), 1 << 12)
+                    if not typed:
+                        channel.shutdown_write()
+                        break
+                    channel.sendall(typed)
+            while data := channel.recv(1 << 16):
+                os.write(sys.stdout.fileno(), data)
+        return channel.recv_exit_status() if channel.exit_status_ready() else 0
 
     def close(self) -> None:
         self._transport.close()

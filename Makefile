@@ -1,0 +1,23 @@
+# The commands that people and CI run; everything else is `pytest` and `labs`.
+PYTEST = .venv/bin/python -m pytest
+
+.PHONY: setup lab test test-full check
+
+setup:
+	@ci/setup.sh
+
+lab: setup ## the main job on the default cell; ARGS go to pytest
+	$(PYTEST) suites/cgroup_atomicity $(ARGS)
+
+check: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+test: check ## selftests, then a short run on real guests
+	$(PYTEST) suites/selftest -q
+	$(PYTEST) suites/guest suites/cgroup_atomicity -m "not full" $(ARGS)
+
+test-full: check ## all of it: every provider check, three kernel lines, both runtimes
+	$(PYTEST) suites/selftest suites/guest -q
+	$(PYTEST) suites/cgroup_atomicity --kernel 6.1 --kernel 6.12 --kernel 7.3 --runtime runc --runtime crun $(ARGS)
