@@ -24,7 +24,7 @@ from labs.source.runtimes import Runtime, find_runtime
 from labs.store import Store, file_digest
 from labs.version import RuntimeVersion
 
-AGENT = "/lab/agent"  # in the guest
+AGENT = "/lab/agent"  # in the guest, put there by its init
 
 
 @dataclass(frozen=True)
@@ -93,12 +93,13 @@ def find(cell: Cell, archive: Archive) -> Found:
 def prepare(found: Found, store: Store, archive: Archive) -> Artifacts:
     """Make or find every artifact of the cell."""
     kernel = kernel_artifacts(store, archive, found.kernel)
+    program = agent(store)
     return Artifacts(
         found=found,
         kernel=kernel,
-        initrd=initramfs(store, archive, kernel),
+        initrd=initramfs(store, archive, kernel, program),
         root=root_image(store, archive, found.runtime.image),
-        agent=agent(store),
+        agent=program,
         keys=guest_keys(store),
         accelerator=accelerator(store, archive, kernel),
     )
@@ -117,13 +118,12 @@ def machine(artifacts: Artifacts, *, gdb: int = 0, parameters: tuple[str, ...] =
 
 @contextlib.contextmanager
 def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec | None = None) -> Iterator[Booted]:
-    """A guest of the cell with agent and runtime in place; LabError when it is not what was asked for."""
+    """A guest of the cell with its runtime in place; LabError when it is not what was asked for."""
     spec = spec or machine(artifacts)
     with qemu.boot(spec, artifacts.keys, logs) as guest:
         facts = guest.facts()
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)
-        guest.put(artifacts.agent.read_bytes(), AGENT, 0o755)
         runtime, told = _install_runtime(guest, artifacts.found.runtime)
         yield Booted(guest, artifacts, runtime, {**facts, **told})
 

@@ -36,10 +36,10 @@ def busybox(store: Store, archive: Archive) -> Path:
     return store.build("busybox", {"sha256": packages[0].sha256}, make) / "busybox"
 
 
-def initramfs(store: Store, archive: Archive, kernel: KernelArtifacts, *, probe: bool = False) -> Path:
-    """The cpio file for this kernel. With `probe` it only says that it reached init, and powers off."""
+def initramfs(store: Store, archive: Archive, kernel: KernelArtifacts, agent: Path | None) -> Path:
+    """The cpio file for this kernel, with the agent; without one it only says that it reached init, and powers off."""
     scripts = {name: (files("labs.build") / "guest" / name).read_text() for name in SCRIPTS}
-    wanted = [] if probe else catalog.read("guest")["modules"]
+    wanted = [] if agent is None else catalog.read("guest")["modules"]
     keys = guest_keys(store)
     box = busybox(store, archive)
 
@@ -52,7 +52,9 @@ def initramfs(store: Store, archive: Archive, kernel: KernelArtifacts, *, probe:
         for name, text in scripts.items():
             (root / name).write_text(text)
             (root / name).chmod(MODES.get(name, 0o644))
-        if not probe:
+        if agent:
+            (root / "agent").write_bytes(agent.read_bytes())
+            (root / "agent").chmod(0o755)
             (root / "keys").mkdir()
             (root / "keys/authorized_keys").write_bytes((keys / "client.pub").read_bytes())
             (root / "keys/host_key").write_bytes((keys / "host").read_bytes())
@@ -66,7 +68,7 @@ def initramfs(store: Store, archive: Archive, kernel: KernelArtifacts, *, probe:
         "modules": wanted,
         "keys": keys.name,
         "busybox": box.parent.name,
-        "probe": probe,
+        "agent": agent.parent.name if agent else "",
     }
     return store.build("initramfs", recipe, make, f"initramfs of {kernel.release}") / "initrd"
 

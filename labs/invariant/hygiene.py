@@ -58,8 +58,7 @@ def _end(step: ContainerStep) -> str:
 
 
 def _shown(step: ContainerStep) -> Step:
-    value = f"{_end(step)}, state {step.state}" if step.state else _end(step)
-    return Step(f"worker {step.worker}", f"{step.step} {step.container}", value, 0, step.end - step.start)
+    return Step(f"worker {step.worker}", f"{step.step} {step.container}", _end(step), 0, step.end - step.start)
 
 
 def _concurrent(steps: Sequence[ContainerStep]) -> int:

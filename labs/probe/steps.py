@@ -15,8 +15,7 @@ class ContainerStep:
     """One call of the runtime for one container; `worker` is the parallel caller that made it.
 
     `start` and `end` are ns on the guest's CLOCK_MONOTONIC. `code` is the exit code or one of OWN_CODES; negative:
-    ended by that signal, as when our deadline struck. `state` is the status that the runtime reported, if the step
-    asks for one.
+    ended by that signal, as when our deadline struck.
     """
 
     container: str
@@ -26,4 +25,3 @@ class ContainerStep:
     end: int
     code: int
     stderr: str
-    state: str = ""

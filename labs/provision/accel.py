@@ -63,7 +63,7 @@ def _probe(store: Store, archive: Archive, kernel: KernelArtifacts) -> Accelerat
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return Accelerator("tcg", "/dev/kvm may not be opened; add the user to group kvm")
     log.info("probing KVM with a real guest (at most %.0f s, once per host)", PROBE_SECONDS)
-    spec = MachineSpec(kernel.vmlinuz, initramfs(store, archive, kernel, probe=True), None, "kvm", memory_mb=512)
+    spec = MachineSpec(kernel.vmlinuz, initramfs(store, archive, kernel, agent=None), None, "kvm", memory_mb=512)
     with tempfile.TemporaryDirectory(prefix="cgroup-lab-") as name:
         machine = QemuMachine(spec, Path(name), Path(name))
         began = time.monotonic()
