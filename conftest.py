@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import platform
 import random
 import shlex
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -53,8 +55,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+class Progress(logging.Handler):
+    """What the lab says while it works, shown at once although pytest captures output."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        super().__init__(logging.INFO)
+        self.capture = config.pluginmanager.getplugin("capturemanager")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with self.capture.global_and_fixture_disabled() if self.capture else contextlib.nullcontext():
+            print(f"\nlabs: {record.getMessage()}", end="", file=sys.stderr, flush=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    logging.basicConfig(level=logging.INFO, format="labs: %(message)s")
+    lab = logging.getLogger("labs")
+    lab.setLevel(logging.INFO)
+    lab.addHandler(Progress(config))
     options = config.option
     try:
         config.stash[CELLS] = cells(options.kernel, options.runtime, options.provider, options.cell)

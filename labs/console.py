@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import codecs
 import re
+import threading
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -163,10 +164,12 @@ class ConsoleWatch:
     """Reads a console log while it grows; each poll costs only what is new.
 
     The file may not be there yet; one that became shorter (the guest was started anew) is read from its start.
+    Several threads may poll: each complaint goes to the one whose poll read it; `events` and `fatal` are for all.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = threading.Lock()
         self._restart()
 
     def _restart(self) -> None:
@@ -177,6 +180,10 @@ class ConsoleWatch:
 
     def poll(self) -> list[Event]:
         """Complaints since the last poll. A context may still grow: `events` has the whole."""
+        with self._lock:
+            return self._poll()
+
+    def _poll(self) -> list[Event]:
         try:
             size = self.path.stat().st_size
             if size < self._position:
@@ -198,6 +205,11 @@ class ConsoleWatch:
     def events(self) -> list[Event]:
         """All complaints up to the last poll with all of their context, the unfinished last line included."""
         return scan(self.text)
+
+    @property
+    def fatal(self) -> bool:
+        """Whether any complaint up to the last poll means that the kernel cannot be trusted to go on."""
+        return any(row.fatal for _, row, _ in self._scan.hits)
 
     @property
     def text(self) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import re
 import shlex
 import tarfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
@@ -20,6 +22,8 @@ from labs.errors import DeadlineExpired, GuestLost, KernelFailed, LabError
 from labs.session import Result, Session
 
 PING_SECONDS = 5.0  # how long a guest with a healthy kernel may take to answer `true`, before scaling
+SETTLE_SECONDS = 1.0  # how long after a first sign of the end (a panic's first line, a broken connection) the rest comes
+_INIT_FAILED = re.compile(r"cgroup-lab: (init failed: .*)")  # labs/build/guest/init
 
 
 class Machine(Protocol):
@@ -54,14 +58,24 @@ class Vitals:
         self.console = console
 
     def check(self) -> None:
-        """Raise KernelFailed or GuestLost when the machine has met its end."""
+        """Raise KernelFailed or GuestLost when the machine has met its end; again at each later call.
+
+        Several threads may ask at once, each for a command of its own.
+        """
         ended = self.machine.gone()  # asked first: what a dead machine had to say is in the file by now
-        if any(event.fatal for event in self.console.poll()) or (ended and self._fatal()):
+        self.console.poll()
+        if self.console.fatal or (ended and self._fatal()):
             self._kernel_failed()
         if ended:
-            raise GuestLost(f"guest lost: {ended}", evidence=self.console.tail(40))
+            told = _INIT_FAILED.search(self.console.text)
+            raise GuestLost(f"guest lost: {told[1] if told else ended}", evidence=self.console.tail(40))
 
-    def explain_silence(self, error: LabError) -> None:
+    def explain_loss(self, error: GuestLost) -> NoReturn:
+        """The connection broke: a moment before the end of kernel or machine shows, if that was the cause."""
+        self._settle(self.check)
+        raise GuestLost(f"guest lost: {error}", evidence=f"{error.evidence}\n{self.console.tail(40)}") from error
+
+    def explain_silence(self, error: LabError) -> NoReturn:
         """The guest answers nothing: blame the machine if it stands still, else the kernel, after a sysrq dump."""
         self.check()
         reason = self.machine.standing_still()
@@ -71,10 +85,20 @@ class Vitals:
         self.check()
         raise KernelFailed(f"kernel hangs: {error}", evidence=self.console.tail(200)) from error
 
+    def _settle(self, check: Callable[[], None]) -> None:
+        deadline = Deadline(SETTLE_SECONDS, "settling")
+        while not self.machine.gone() and not deadline.expired:
+            time.sleep(0.02)
+            check()
+        check()
+
     def _fatal(self) -> list[Event]:
         return [event for event in self.console.events() if event.fatal]
 
     def _kernel_failed(self) -> None:
+        if not self.machine.gone():
+            self._settle(lambda: None)  # the first line is seen as it is written; its trace follows
+            self.console.poll()
         first = self._fatal()[0]
         if any(known_emulator_fault(event) for event in self.console.events()):
             raise GuestLost(f"fault of the emulator, not of the kernel: {first.text}", evidence=first.context)
@@ -108,6 +132,8 @@ class Guest:
         except DeadlineExpired as error:
             self._ping(error)
             raise
+        except GuestLost as error:
+            self.vitals.explain_loss(error)
 
     def _ping(self, error: DeadlineExpired) -> None:
         """Tell a slow command from a guest that answers nothing any more."""
@@ -116,6 +142,8 @@ class Guest:
             self.session.run("true", deadline, watch=self.vitals.check)
         except DeadlineExpired:
             self.vitals.explain_silence(error)
+        except GuestLost as lost:
+            self.vitals.explain_loss(lost)
 
     def must(self, command: str, seconds: float = 60, *, stdin: bytes = b"") -> str:
         """Run a command of the lab's own that has to succeed; its output, or LabError with what it said."""

@@ -138,7 +138,10 @@ class Session:
             channel = self._transport.open_session(timeout=max(0.1, min(30.0, deadline.remaining())))
         except (paramiko.SSHException, OSError, EOFError) as error:
             watch()
-            raise GuestLost(f"no channel for {command[:60]!r}: {error or type(error).__name__}") from None
+            cause = f"no channel for {command[:60]!r}: {error or type(error).__name__}"
+            if self._transport.is_active():  # a silent guest, not a lost one
+                raise DeadlineExpired(cause) from None
+            raise GuestLost(cause) from None
         try:
             channel.exec_command(wrapped)
             self._exchange(channel, memoryview(stdin), out, err, deadline, watch)

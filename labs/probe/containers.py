@@ -15,7 +15,7 @@ from labs.probe.stream import Listing, Report
 STATE = "/run/cgroup-lab-state"  # the runtime's --root
 ROOTFS = "/run/cgroup-lab-rootfs"
 STEP_SECONDS = 60
-PAUSE_US = 500  # between a thread's operations: the runtime shares the CPUs
+PAUSE_US = 1000  # between a thread's operations: the runtime shares the CPUs
 
 
 def configuration(cgroup: str) -> dict[str, Any]:
@@ -33,7 +33,19 @@ def configuration(cgroup: str) -> dict[str, Any]:
         },
         "root": {"path": ROOTFS, "readonly": True},
         "hostname": "@ID@",
-        "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            # of each container's own: runtimes make device nodes and links in it, which would meet in the shared rootfs
+            {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
+            {
+                "destination": "/dev/pts",
+                "type": "devpts",
+                "source": "devpts",
+                "options": ["newinstance", "ptmxmode=0666"],
+            },
+            {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": ["nosuid", "noexec", "nodev"]},
+            {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["nosuid", "noexec", "nodev", "ro"]},
+        ],
         "linux": {
             "cgroupsPath": f"{cgroup}/@ID@",
             "namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")],

@@ -7,6 +7,7 @@ import logging
 import re
 import socket
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ class QemuMachine:
         self.console = ConsoleWatch(logs / "console.log")
         self.process = spawn(arguments(spec, folder, logs), log=self.log)
         self._qmp: QEMUMonitorProtocol | None = None
+        self._talk = threading.Lock()  # one question at a time: several threads may find the guest silent at once
 
     def connect_monitor(self, deadline: Deadline) -> None:
         """Open QMP; GuestLost with QEMU's own words when it ended first."""
@@ -124,7 +126,8 @@ class QemuMachine:
 
     def _ask(self, command: str, **arguments: object) -> object:
         assert self._qmp is not None, "connect_monitor comes first"
-        return self._qmp.cmd(command, **arguments)
+        with self._talk:
+            return self._qmp.cmd(command, **arguments)
 
     def gone(self) -> str:
         code = self.process.poll()
