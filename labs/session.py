@@ -7,8 +7,10 @@ things: no marker, no result.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
+import re
 import secrets
 import select
 import shlex
@@ -16,9 +18,11 @@ import shutil
 import socket
 import sys
 import termios
+import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,7 +79,7 @@ def connect(
     while not deadline.expired:
         watch()
         try:
-            return Session(_handshake(address, key, pinned, deadline))
+            return Session(_handshake(address, key, pinned, _attempt(deadline), watch))
         except HostKeyChanged:
             raise
         except (OSError, EOFError, paramiko.SSHException) as error:
@@ -84,22 +88,43 @@ def connect(
     raise DeadlineExpired(f"no SSH at {address[0]}:{address[1]} after {deadline.seconds:.0f} s: {cause}")
 
 
-def _handshake(address: tuple[str, int], key: paramiko.PKey, pinned: str, deadline: Deadline) -> paramiko.Transport:
-    patience = max(0.1, min(15.0, deadline.remaining()))  # one attempt; a silent peer must not use up the whole wait
-    link = socket.create_connection(address, timeout=patience)
+def _attempt(whole: Deadline) -> Deadline:
+    """The part of the wait that one attempt may take: a silent peer must not use up the whole."""
+    return Deadline(min(whole.remaining(), max(2.0, whole.remaining() / 3), 15.0), whole.what)
+
+
+def _handshake(
+    address: tuple[str, int], key: paramiko.PKey, pinned: str, attempt: Deadline, watch: Callable[[], None]
+) -> paramiko.Transport:
+    link = socket.create_connection(address, timeout=max(0.1, attempt.remaining()))
     try:
         transport = paramiko.Transport(link)
-        transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = patience
+        transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = max(0.1, attempt.remaining())
         transport.get_security_options().ciphers = ("aes128-ctr",)  # measured fastest under emulation
-        transport.start_client(timeout=patience)
+        _negotiate(transport, transport.start_client, attempt, watch)
         if transport.get_remote_server_key().get_base64() != pinned:
-            transport.close()
             raise HostKeyChanged(f"the guest at {address[0]}:{address[1]} shows another host key than the lab's")
-        transport.auth_publickey("root", key)
+        _negotiate(transport, functools.partial(transport.auth_publickey, "root", key), attempt, watch)
+        if not transport.is_authenticated():
+            raise paramiko.AuthenticationException("the guest does not accept the lab's key")
         return transport
     except BaseException:
         link.close()
         raise
+
+
+def _negotiate(
+    transport: paramiko.Transport, begin: Callable[..., object], attempt: Deadline, watch: Callable[[], None]
+) -> None:
+    """One step of the handshake; it goes on in paramiko's thread, while this one looks after the guest."""
+    done = threading.Event()
+    begin(event=done)
+    while not done.wait(0.05):
+        watch()
+        if attempt.expired:
+            raise paramiko.SSHException("it accepts connections and stays silent")
+    if not transport.is_active():
+        raise transport.get_exception() or paramiko.SSHException("it closed the connection")
 
 
 @contextlib.contextmanager
@@ -134,28 +159,43 @@ class Session:
         wrapped = f"sh -c {shlex.quote(command)}; printf '\\n%s %d\\n' {marker} $? >&2"
         began = time.monotonic()
         out, err = bytearray(), bytearray()
+        channel = None
         try:
-            channel = self._transport.open_session(timeout=max(0.1, min(30.0, deadline.remaining())))
-        except (paramiko.SSHException, OSError, EOFError) as error:
-            watch()
-            cause = f"no channel for {command[:60]!r}: {error or type(error).__name__}"
-            if self._transport.is_active():  # a silent guest, not a lost one
-                raise DeadlineExpired(cause) from None
-            raise GuestLost(cause) from None
-        try:
-            channel.exec_command(wrapped)
+            channel = self._start(wrapped, deadline, watch)
             self._exchange(channel, memoryview(stdin), out, err, deadline, watch)
-        except (DeadlineExpired, GuestLost, paramiko.SSHException, OSError) as error:
+        except (DeadlineExpired, GuestLost, paramiko.SSHException, OSError, EOFError) as error:
             seen = (bytes(out[-2000:]) + b"\n" + bytes(err[-2000:])).decode(errors="replace").strip()
             if isinstance(error, DeadlineExpired):
                 raise DeadlineExpired(
                     f"{command[:60]!r}: not done after {deadline.seconds:.0f} s", evidence=seen
                 ) from None
             watch()
-            raise GuestLost(f"connection lost in {command[:60]!r}: {error}", evidence=seen) from None
+            cause = str(error) or type(error).__name__
+            raise GuestLost(f"connection lost in {command[:60]!r}: {cause}", evidence=seen) from None
         finally:
-            channel.close()
+            if channel is not None:
+                channel.close()
         return _finish(command, marker, bytes(out), bytes(err), time.monotonic() - began, watch)
+
+    def _start(self, wrapped: str, deadline: Deadline, watch: Callable[[], None]) -> paramiko.Channel:
+        """A channel that runs the command. paramiko waits for the far side without an end, so a thread does that."""
+        opened: Future[paramiko.Channel] = Future()
+
+        def work() -> None:
+            try:
+                channel = self._transport.open_session(timeout=max(0.1, deadline.remaining()))
+                channel.exec_command(wrapped)
+                opened.set_result(channel)
+            except BaseException as error:
+                opened.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        while not wait([opened], min(0.05, deadline.remaining())).done:
+            watch()
+            deadline.check()
+        if opened.exception() and self._transport.is_active():
+            deadline.check()  # a silent guest, not a lost one
+        return opened.result()
 
     def _exchange(
         self,
@@ -227,10 +267,11 @@ class Session:
 
 
 def _finish(command: str, marker: str, out: bytes, err: bytes, seconds: float, watch: Callable[[], None]) -> Result:
-    head, found, tail = err.rpartition(f"\n{marker} ".encode())
-    if not found or not tail.strip().isdigit():
+    head, _, tail = err.rpartition(f"\n{marker} ".encode())
+    code = re.match(rb"(\d+)\n", tail)  # without its line end the number may be cut; what follows is a late child's
+    if not code:
         watch()
         raise GuestLost(
             f"connection lost in {command[:60]!r}", evidence=(out[-2000:] + err[-2000:]).decode(errors="replace")
         )
-    return Result(command, int(tail), out, head, seconds)
+    return Result(command, int(code[1]), out, head + tail[code.end() :], seconds)

@@ -1,7 +1,7 @@
-/* agent PLAN: run the plan, then write all records to standard output.
+/* agent PLAN: run the plan, then write all records to standard output. (agent script PLAN: see script.c)
  *
  * A plan is lines of words:
- *   seconds S | capacity N | seed N | pause US | start WORKERS-FIRST
+ *   seconds S | capacity N | seed N | pause US
  *   table ID PATH
  *   target ID TABLE PATH
  *   writer TARGET FIRST COUNT CPU
@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "agent.h"
+#include "script.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,8 @@ int main(int argc, char **argv)
 	char line[4096];
 	FILE *plan = argc == 2 ? fopen(argv[1], "r") : NULL;
 
+	if (argc == 3 && !strcmp(argv[1], "script"))
+		return script_main(argv[2]);
 	if (!plan)
 		die("usage: agent PLAN", argc > 1 ? argv[1] : "");
 	while (fgets(line, sizeof(line), plan))
