@@ -8,7 +8,8 @@
     provision   the host's accelerator and budget; QEMU
     guest       a running machine: run, put, get, facts
     console     what the kernel said, live (signatures: how it says it)
-    probe       what was done in the guest -> History
+    promise     what the kernel promises, as scripts with what must come of each operation
+    probe       what was done in the guest -> History, Outcome
     invariant   pure functions: History -> Verdict
     report      Record on disk -> JUnit, HTML
 

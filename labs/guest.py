@@ -22,9 +22,7 @@ from labs.errors import DeadlineExpired, GuestLost, KernelFailed, LabError
 from labs.session import Result, Session
 
 PING_SECONDS = 5.0  # how long a guest with a healthy kernel may take to answer `true`, before scaling
-SETTLE_SECONDS = (
-    1.0  # how long after a first sign of the end (a panic's first line, a broken connection) the rest comes
-)
+SETTLE_SECONDS = 1.0  # from a first sign of the end (a panic's first line, a broken connection) to the rest of it
 _INIT_FAILED = re.compile(r"cgroup-lab: (init failed: .*)")  # labs/build/guest/init
 
 

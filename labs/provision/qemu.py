@@ -28,6 +28,7 @@ from labs.session import connect
 READY = "cgroup-lab: ready"
 BOOT_SECONDS = 20.0  # under hardware virtualisation; stretched under emulation
 QMP_PATIENCE = 3.0
+DUMP_SECONDS = 10.0  # a CPU that does not answer the others' NMI is waited for that long by the kernel
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)  # the lab tells causes in one line of its own
 QMP_TROUBLE = (QMPError, OSError)  # a time-out is an OSError
 
@@ -152,7 +153,7 @@ class QemuMachine:
             for key in b"lw":
                 self._ask("chardev-send-break", id="con")
                 line.sendall(bytes([key]))
-                time.sleep(1.0)
+                _drain(line)
 
     def end(self) -> None:
         """Kill QEMU and close the monitor; safe to call twice."""
@@ -161,6 +162,18 @@ class QemuMachine:
             with contextlib.suppress(*QMP_TROUBLE, EOFError):
                 self._qmp.close()
             self._qmp = None
+
+
+def _drain(line: socket.socket) -> None:
+    """Read until a kernel that dumps falls quiet.
+
+    Not to read would stop the guest: QEMU sends its serial line byte by byte, and some 280 of them fill a Unix socket.
+    """
+    deadline = Deadline(DUMP_SECONDS, "dump")
+    line.settimeout(1.0)
+    with contextlib.suppress(TimeoutError):
+        while not deadline.expired and line.recv(1 << 16):
+            pass
 
 
 def _reach(machine: QemuMachine, keys: Path, deadline: Deadline) -> Guest:
