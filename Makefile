@@ -1,7 +1,7 @@
 # The commands that people and CI run; everything else is `pytest` and `labs`.
 PYTEST = .venv/bin/python -m pytest
 
-.PHONY: setup lab test test-full check
+.PHONY: setup lab check test test-full bench bench-full
 
 setup:
 	@ci/setup.sh
@@ -21,3 +21,9 @@ test: check ## selftests, then a short run on real guests
 test-full: check ## all of it: every provider check, three kernel lines, both runtimes
 	$(PYTEST) suites/selftest suites/guest -q
 	$(PYTEST) suites/cgroup_atomicity --kernel 6.1 --kernel 6.12 --kernel 7.3 --runtime runc --runtime crun $(ARGS)
+
+bench: setup ## the lab's own figures on the default cell
+	.venv/bin/python ci/bench.py 3
+
+bench-full: setup
+	.venv/bin/python ci/bench.py 20

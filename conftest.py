@@ -10,24 +10,22 @@ import random
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from rich.console import Console
 
 from labs import catalog, prepare
-from labs.casebook import Bench
-from labs.errors import BadInput, KernelFailed, LabError
+from labs.casebook import Bench, named
+from labs.errors import BadInput, GuestLost, KernelFailed, LabError
 from labs.invariant.known import explain
 from labs.invariant.verdict import Verdict
 from labs.matrix import Cell, cells
 from labs.probe.register import Absent
-from labs.report.html import write_page
-from labs.report.junit import write_junit
+from labs.report.publish import publish
 from labs.report.record import CaseResult, Run
 from labs.report.table import table
 from labs.source.debian import Archive
@@ -77,7 +75,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except BadInput as error:
         raise pytest.UsageError(str(error)) from None
     if options.seed is None:
-        options.seed = int(os.environ.get("PYTEST_XDIST_TESTRUNUID", "")[:6] or f"{random.randrange(1 << 24):x}", 16)
+        options.seed = random.Random(_uid(config)).randrange(1 << 24) if _uid(config) else random.randrange(1 << 24)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -87,17 +85,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def case_name(item: pytest.Item) -> str:
-    """The item without its cell: the same case has the same name in every cell."""
-    callspec = item.callspec  # type: ignore[attr-defined]
-    name = item.nodeid.split("::", 1)[1].split("[", 1)[0]
-    others = [part for part in callspec.id.split("-") if part]
-    cell = callspec.params["cell"].id.split("-")
-    for at in range(len(others) - len(cell) + 1):
-        if others[at : at + len(cell)] == cell:
-            others = others[:at] + others[at + len(cell) :]
-            break
-    module = Path(item.nodeid.split("::", 1)[0]).stem.removeprefix("test_")
-    return f"{module}.{name.removeprefix('test_')}" + (f"[{'-'.join(others)}]" if others else "")
+    return named(item.nodeid, [item.callspec.params["cell"].id])[1]  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -106,15 +94,44 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     plan: dict[str, list[str]] = {}
     for item in session.items:
         if "bench" in getattr(item, "fixturenames", ()):
-            plan.setdefault(item.callspec.params["cell"].id, []).append(case_name(item))  # type: ignore[attr-defined]
+            cases = plan.setdefault(item.callspec.params["cell"].id, [])  # type: ignore[attr-defined]
+            cases += [case_name(item)] if case_name(item) not in cases else []
     if plan and not config.option.collectonly:
         try:
             config.stash[FOUND] = _find(config)
             config.stash[RUN] = _open_run(config, plan)
-        except BadInput as error:
-            raise pytest.UsageError(str(error)) from None
         except LabError as error:
-            raise pytest.exit.Exception(f"lab error: {error}", returncode=error.exit_code) from None
+            _refuse(config, error)
+
+
+def _refuse(config: pytest.Config, error: LabError) -> NoReturn:
+    """End before any test runs; a pytest-xdist worker has its main process say why, once."""
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["refused"] = str(error)
+    elif isinstance(error, BadInput):
+        raise pytest.UsageError(str(error)) from None
+    code = pytest.ExitCode.USAGE_ERROR if isinstance(error, BadInput) else error.exit_code
+    raise pytest.exit.Exception(f"lab error: {error}", returncode=int(code)) from None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """pytest-xdist, main process: a worker has ended."""
+    output = getattr(node, "workeroutput", None) or {}
+    if "refused" in output:
+        raise pytest.exit.Exception(output["refused"], returncode=output["exitstatus"])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
+    """pytest-xdist, main process: a worker died in the middle of a test; an error of the case, and not its failure."""
+    config = sched.config
+    run = _finished_run(config)
+    if run is not None and "[" in crashitem:
+        report.when = "setup"
+        cell, case = named(crashitem, [cell.id for cell in config.stash[CELLS]])
+        verdict = Verdict("infrastructure", "error", "the pytest-xdist worker died in this case")
+        run.cell(cell).add(CaseResult(case, "error", verdict, reason=verdict.reason))
 
 
 def _find(config: pytest.Config) -> dict[Cell, prepare.Found]:
@@ -127,18 +144,26 @@ def _open_run(config: pytest.Config, plan: dict[str, list[str]]) -> Run:
     records = config.rootpath / config.option.record
     host = {"hostname": platform.node(), "kernel": platform.release(), "cpus": os.cpu_count() or 0}
     command = ["pytest", *config.invocation_params.args]
-    uid = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
-    if not uid:
+    if not _uid(config):
         return Run.create(records, plan, host, command, config.option.seed)
-    link = _link(uid)
-    with Store.of_user().lock(f"run-{uid}"):
+    link = _link(config)
+    with Store.of_user().lock("runs"):
         if not link.is_symlink():
-            link.symlink_to(Run.create(records, plan, host, command, config.option.seed).path)
+            link.symlink_to(Run.create(records, plan, host, command, config.option.seed).path.name)
     return Run.open(link.resolve())
 
 
-def _link(uid: str) -> Path:
-    return Path(tempfile.gettempdir()) / f"cgroup-lab-run-{uid}"
+def _uid(config: pytest.Config) -> str:
+    """Name of the pytest-xdist session, known to its workers and to its main process; empty without one."""
+    worker = getattr(config, "workerinput", None)
+    if worker:
+        return str(worker["testrunuid"])
+    manager = getattr(config.pluginmanager.getplugin("dsession"), "nodemanager", None)
+    return str(manager.testrunuid) if manager else ""
+
+
+def _link(config: pytest.Config) -> Path:
+    return config.rootpath / str(config.option.record) / f".{_uid(config)}"
 
 
 @pytest.fixture(scope="session")
@@ -150,8 +175,7 @@ def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
     artifacts = prepare.prepare(config.stash[FOUND][cell], store, Archive(store))
     record.write_artifacts(artifacts.to_json())
     logs = record.new_boot()
-    record.console_path.unlink(missing_ok=True)
-    record.console_path.symlink_to(logs.relative_to(record.path) / "console.log")
+    record.link_console(logs)
     with prepare.boot(artifacts, logs) as booted:
         record.write_facts(booted.facts)
         yield Bench(booted, record, config.option.seed, config.option.full)
@@ -197,91 +221,99 @@ class Judge:
 
 @pytest.fixture
 def judge(request: pytest.FixtureRequest, bench: Bench) -> Judge:
-    bench.case = case_name(request.node)
     return Judge(request.node, bench)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    bench = getattr(item, "funcargs", {}).get("bench")
+    if bench is not None:
+        bench.case = case_name(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
     """Outcome of a phase by the kind of its exception; the record is written here and nowhere else."""
     report = yield
-    if "bench" not in getattr(item, "fixturenames", ()):
-        return report
     error = call.excinfo.value if call.excinfo else None
-    if isinstance(error, Absent):
-        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, f"Skipped: {error}")
-    elif isinstance(error, KernelFailed):  # the kernel's failure is the case's, even when it died in boot
-        report.when, report.longrepr = "call", f"{error}\n{error.evidence}"
-    elif isinstance(error, LabError):  # infrastructure is an error, even when it broke inside the test
-        report.when, report.longrepr = "setup", f"{error}\n{error.evidence}"
-    if call.when == "call" or (error is not None and call.when == "setup"):
-        _record(item, report, call, error)
+    if "bench" in getattr(item, "fixturenames", ()) and (call.when == "call" or error is not None):
+        verdict = _verdict(item, call, error, report)
+        _shape(item, report, verdict, error)
+        bench = getattr(item, "funcargs", {}).get("bench")
+        if bench is not None and isinstance(error, (KernelFailed, GuestLost)):
+            bench.ended = bench.ended or f"the guest ended in {case_name(item)}: {error}"
+        try:
+            _record(item, call, verdict)
+        except LabError as trouble:  # a full disk, mostly: going on without a record would be for nothing
+            raise pytest.exit.Exception(f"lab error: {trouble}", returncode=trouble.exit_code) from None
     return report
 
 
-def _record(
-    item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None], error: BaseException | None
-) -> None:
-    verdict = item.stash.get(VERDICT, None)
-    if verdict is None and error is not None:
-        if isinstance(error, KernelFailed):
-            verdict = Verdict("quiet kernel", "fail", str(error), evidence=error.evidence)
-        elif isinstance(error, Absent):
-            verdict = Verdict("feature", "skip", str(error))
-        elif isinstance(error, LabError):
-            verdict = Verdict("infrastructure", "error", str(error), evidence=error.evidence)
-        elif isinstance(error, (AssertionError, pytest.fail.Exception)):
-            verdict = Verdict("assertion", "fail", str(error))
-        elif isinstance(error, pytest.skip.Exception):
-            verdict = Verdict("feature", "skip", str(error))
-        elif isinstance(error, Exception):
-            verdict = Verdict(
-                "infrastructure", "error", f"{type(error).__name__}: {error}", evidence=report.longreprtext
-            )
-        else:
-            return  # Ctrl-C: the case stays not-run
-    if verdict is None:
-        verdict = Verdict("assertion", "pass", "")
-    cell = item.callspec.params["cell"]  # type: ignore[attr-defined]
+def _verdict(
+    item: pytest.Item, call: pytest.CallInfo[None], error: BaseException | None, report: pytest.TestReport
+) -> Verdict:
+    judged = item.stash.get(VERDICT, None)
+    if judged is not None and call.when == "call" and (error is None or judged.outcome != "pass"):
+        return judged
+    if error is None:
+        return Verdict("assertion", "pass", "")
+    if isinstance(error, KernelFailed):
+        return Verdict("quiet kernel", "fail", str(error), evidence=error.evidence)
+    if isinstance(error, (Absent, pytest.skip.Exception)):
+        return Verdict("feature", "skip", str(error))
+    if isinstance(error, LabError):
+        return Verdict("infrastructure", "error", str(error), evidence=error.evidence)
+    if isinstance(error, (AssertionError, pytest.fail.Exception)) and call.when == "call":
+        return Verdict("assertion", "fail", str(error))
+    return Verdict("infrastructure", "error", f"{type(error).__name__}: {error}", evidence=report.longreprtext)
+
+
+def _shape(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error: BaseException | None) -> None:
+    """Make pytest tell the outcome as the record does: its `error` is what broke in setup, its `failed` in the call."""
+    if isinstance(error, Absent):
+        report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, f"Skipped: {error}")
+    elif isinstance(error, LabError):
+        report.longrepr = f"{error}\n{error.evidence}"
+    if report.outcome == "failed" and report.when != "teardown":
+        report.when = "call" if verdict.outcome == "fail" else "setup"
+
+
+def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict) -> None:
+    cell, case = item.callspec.params["cell"].id, case_name(item)  # type: ignore[attr-defined]
     started = datetime.fromtimestamp(call.start, UTC).isoformat(timespec="seconds")
     result = CaseResult(
-        case_name(item), verdict.outcome, verdict, call.duration, verdict.reason,
+        case if call.when != "teardown" else f"{case} (teardown)",  # the case's own outcome stands beside it
+        verdict.outcome, verdict, call.duration, verdict.reason,
         started=started, histories=item.stash.get(HISTORIES, ()),
     )  # fmt: skip
-    item.config.stash[RUN].cell(cell.id).add(result)
+    item.config.stash[RUN].cell(cell).add(result)
 
 
 def _finished_run(config: pytest.Config) -> Run | None:
     """The run as the main process sees it; under pytest-xdist the workers have made it."""
     if hasattr(config, "workerinput"):
         return None
-    run = config.stash.get(RUN, None)
-    uid = os.environ.get("PYTEST_XDIST_TESTRUNUID", "") or getattr(
-        config.pluginmanager.getplugin("dsession"), "uid", ""
-    )
-    if run is None and uid and _link(uid).is_symlink():
-        run = Run.open(_link(uid).resolve())
-        _link(uid).unlink()
-    return run
+    link = _link(config)
+    return config.stash.get(RUN, None) or (Run.open(link.resolve()) if link.is_symlink() else None)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    run = _finished_run(session.config)
+    config = session.config
+    run = _finished_run(config)
     if run is None:
         return
-    session.config.stash[RUN] = run
-    write_junit(run, run.path / "report/junit.xml")
-    write_page(run, run.path / "report/index.html")
-    latest = session.config.rootpath / "report"
-    for path in (run.path / "report").iterdir():
-        latest.mkdir(exist_ok=True)
-        part = latest / f".{path.name}.{os.getpid()}"
-        shutil.copyfile(path, part)
-        part.replace(latest / path.name)
+    config.stash[RUN] = run
+    if _uid(config):
+        _link(config).unlink(missing_ok=True)
+    try:
+        publish(run, config.rootpath / "report")
+    except LabError as error:
+        raise pytest.exit.Exception(f"lab error: no report: {error}", returncode=3) from None
     outcomes = [result.outcome for results in run.results().values() for result in results]
-    stats = session.config.pluginmanager.getplugin("terminalreporter").stats
-    if exitstatus == pytest.ExitCode.TESTS_FAILED and not stats.get("failed") and "fail" not in outcomes:
+    terminal = config.pluginmanager.getplugin("terminalreporter")
+    failed = terminal is not None and terminal.stats.get("failed")
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and not failed and "fail" not in outcomes:
         session.exitstatus = 3
 
 

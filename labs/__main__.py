@@ -20,7 +20,7 @@ from labs.errors import LabError
 from labs.matrix import Cell, cells
 from labs.provision import qemu
 from labs.source.debian import Archive
-from labs.source.kernels import archive_kernels
+from labs.source.kernels import Kernel, archive_kernels
 from labs.source.runtimes import archive_runtimes
 from labs.store import Store
 from labs.version import upstream_of
@@ -98,6 +98,12 @@ def doctor_(as_json: bool) -> None:
     sys.exit(3 if bad else 0)
 
 
+def _kernel_note(kernel: Kernel) -> str:
+    if kernel.missing:
+        return f"cannot boot: {kernel.missing} is not in the archive"
+    return "without modules: the archive no longer has them" if kernel.bare else ""
+
+
 @main.command()
 @click.option("--available", is_flag=True, help="All that the archive offers, oldest first.")
 @click.option("--refresh", is_flag=True, help="Ask the archive now, whatever the age of its lists.")
@@ -121,7 +127,7 @@ def kernels(available: bool, refresh: bool, as_json: bool) -> None:
                 "version": kernel.version,
                 "release": kernel.release,
                 "suite": kernel.suite,
-                "note": f"cannot boot: {kernel.missing} is not in the archive" if kernel.missing else "",
+                "note": _kernel_note(kernel),
             }
             for kernel in rows
         ],

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from labs import prepare
 from labs.errors import GuestLost, KernelFailed, LabError
@@ -13,6 +14,21 @@ from labs.guest import Guest
 from labs.probe.stream import Report
 from labs.report.record import CellRecord
 from labs.version import KernelRelease, upstream_of
+
+
+def named(nodeid: str, cells: Sequence[str]) -> tuple[str, str]:
+    """Cell and case of a test, by its node id and the cells' ids: a case has the same name in every cell."""
+    path, _, name = nodeid.partition("::")
+    name, _, parameters = name.partition("[")
+    parts = parameters.rpartition("]")[0].split("-")
+    for cell in sorted(cells, key=len, reverse=True):
+        words = cell.split("-")
+        for at in range(len(parts) - len(words) + 1):
+            if parts[at : at + len(words)] == words:
+                others = "-".join(parts[:at] + parts[at + len(words) :])
+                case = f"{Path(path).stem.removeprefix('test_')}.{name.removeprefix('test_')}"
+                return cell, case + (f"[{others}]" if others else "")
+    raise ValueError(f"{nodeid} belongs to no cell")
 
 
 @dataclass

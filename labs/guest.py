@@ -202,7 +202,8 @@ class Guest:
         facts: dict[str, Any] = dict(self.sections(FACTS))
         facts["parameters"] = facts["parameters"].split()
         facts["mounts"] = [line for line in facts["mounts"].splitlines() if "cgroup" in line]
-        facts["build_id"] = build_id(bytes.fromhex(facts.pop("notes").replace("\n", "")))
+        notes = facts.pop("notes").replace("\n", "")
+        facts["build_id"] = build_id(bytes.fromhex(notes)) if re.fullmatch(r"([0-9a-f]{2})*", notes) else ""
         facts["accelerator"] = self.accelerator
         return facts
 
@@ -242,8 +243,8 @@ def build_id(notes: bytes) -> str:
         name_size, size, kind = (int.from_bytes(notes[at + i : at + i + 4], "little") for i in (0, 4, 8))
         name_at = at + 12
         value_at = name_at + (name_size + 3) // 4 * 4
-        if kind == 3 and notes[name_at : name_at + 4] == b"GNU\0":
-            return notes[value_at : value_at + size].hex()
+        if kind == 3 and notes[name_at : name_at + name_size] == b"GNU\0":
+            return notes[value_at : value_at + size].hex() if value_at + size <= len(notes) else ""
         at = value_at + (size + 3) // 4 * 4
     return ""
 

@@ -63,8 +63,27 @@ def _nothing() -> None:
     pass
 
 
+Address = tuple[str, int] | Path  # host and port, or a Unix socket
+
+
+def _told(address: Address) -> str:
+    return str(address) if isinstance(address, Path) else f"{address[0]}:{address[1]}"
+
+
+def _open(address: Address, seconds: float) -> socket.socket:
+    if isinstance(address, Path):
+        link = socket.socket(socket.AF_UNIX)
+        link.settimeout(seconds)
+        link.connect(str(address))
+        return link
+    link = socket.create_connection(address, timeout=seconds)
+    # a command is several small messages: without it each waits for the acknowledgement of the one before, 40 ms
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link
+
+
 def connect(
-    address: tuple[str, int],
+    address: Address,
     client_key: Path,
     host_key: Path,
     deadline: Deadline,
@@ -86,7 +105,7 @@ def connect(
         except (OSError, EOFError, paramiko.SSHException) as error:
             cause = str(error) or "it closed the connection"
         time.sleep(min(0.05, deadline.remaining()))
-    raise DeadlineExpired(f"no SSH at {address[0]}:{address[1]} after {deadline.seconds:.0f} s: {cause}")
+    raise DeadlineExpired(f"no SSH at {_told(address)} after {deadline.seconds:.0f} s: {cause}")
 
 
 def _attempt(whole: Deadline) -> Deadline:
@@ -95,19 +114,17 @@ def _attempt(whole: Deadline) -> Deadline:
 
 
 def _handshake(
-    address: tuple[str, int], key: paramiko.PKey, pinned: str, attempt: Deadline, watch: Callable[[], None]
+    address: Address, key: paramiko.PKey, pinned: str, attempt: Deadline, watch: Callable[[], None]
 ) -> paramiko.Transport:
-    link = socket.create_connection(address, timeout=max(0.1, attempt.remaining()))
+    link = _open(address, max(0.1, attempt.remaining()))
     try:
-        # a command is several small messages: without it each waits for the acknowledgement of the one before, 40 ms
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport = paramiko.Transport(link)
         # later than the attempt's own end, which tells the cause better
         transport.banner_timeout = transport.handshake_timeout = transport.auth_timeout = attempt.seconds + 5
         transport.get_security_options().ciphers = ("aes128-ctr",)  # measured fastest under emulation
         _negotiate(transport, transport.start_client, attempt, watch)
         if transport.get_remote_server_key().get_base64() != pinned:
-            raise HostKeyChanged(f"the guest at {address[0]}:{address[1]} shows another host key than the lab's")
+            raise HostKeyChanged(f"the guest at {_told(address)} shows another host key than the lab's")
         _negotiate(transport, functools.partial(transport.auth_publickey, "root", key), attempt, watch)
         if not transport.is_authenticated():
             raise paramiko.AuthenticationException("the guest does not accept the lab's key")

@@ -15,10 +15,11 @@ import json
 import logging
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 from labs.errors import BadInput, NoSpace
 
@@ -41,14 +42,18 @@ def file_digest(path: Path) -> str:
 class Store:
     """One folder of entries: `<kind>/<hash>/`, each with its `recipe.json`."""
 
+    _in_use: ClassVar[dict[Path, IO[bytes]]] = {}  # shared locks, kept until this process ends
+
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._in_use: dict[str, IO[bytes]] = {}  # shared locks, kept until this process ends
         try:
             for part in ("tmp", "locks"):
                 (root / part).mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=root / part):
+                    pass  # it may be there and not writable, as another user's
         except OSError as error:
-            raise BadInput(f"store {root} cannot be used: {error.strerror}", mend="set LABS_STORE") from None
+            kind = NoSpace if error.errno in (errno.ENOSPC, errno.EDQUOT) else BadInput
+            raise kind(f"store {root} cannot be used: {error.strerror}", mend="set LABS_STORE") from None
 
     @classmethod
     def of_user(cls) -> Store:
@@ -75,11 +80,11 @@ class Store:
         """
         name = digest({"kind": kind, **recipe})
         final = self.root / kind / name
+        self._use(f"{kind}-{name}")  # before it is looked for: no other process may shrink it away in between
         if not (final / "recipe.json").exists():
             with self.lock(f"{kind}-{name}.build"):
                 if not (final / "recipe.json").exists():
                     self._make(final, recipe, make, what or f"{kind} {name}")
-        self._use(f"{kind}-{name}")
         os.utime(final)
         return final
 
@@ -95,6 +100,7 @@ class Store:
             make(part)
             (part / "recipe.json").write_text(json.dumps(recipe, indent=1, sort_keys=True))
             final.parent.mkdir(exist_ok=True)
+            remove_tree(final)  # without its recipe it is no entry: someone was killed while removing it
             part.rename(final)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -106,10 +112,11 @@ class Store:
         self.shrink(SIZE_CAP)
 
     def _use(self, name: str) -> None:
-        if name not in self._in_use:
-            handle = (self.root / "locks" / f"{name}.use").open("ab")
+        path = self.root / "locks" / f"{name}.use"
+        if path not in self._in_use:
+            handle = path.open("ab")
             fcntl.flock(handle, fcntl.LOCK_SH)
-            self._in_use[name] = handle
+            self._in_use[path] = handle
 
     def entries(self) -> list[tuple[Path, int]]:
         """(folder, bytes) of each entry, the one used longest ago first."""

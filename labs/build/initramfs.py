@@ -16,8 +16,8 @@ from labs.errors import LabError
 from labs.source.debian import Archive, unpack
 from labs.store import Store, digest, remove_tree
 
-SCRIPTS = ("init", "rc", "inittab", "sshd.conf")
-MODES = {"init": 0o755, "rc": 0o755}
+SCRIPTS = ("init", "rc", "serve", "inittab.net", "inittab.serial", "sshd.conf")
+MODES = {"init": 0o755, "rc": 0o755, "serve": 0o755}
 
 
 def busybox(store: Store, archive: Archive) -> Path:

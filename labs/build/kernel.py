@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import lzma
 import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import lz4.block
 import zstandard
 from elftools.common.exceptions import ELFError
+from elftools.construct.core import ConstructError
 from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import NoteSegment
 
@@ -105,17 +106,21 @@ class ImageFacts:
 
 def read_image(path: Path) -> ImageFacts:
     """Read a bzImage (Documentation/arch/x86/boot.rst: HdrS at 0x202, kernel_version at 0x20e, payload at 0x248)."""
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     if len(data) < 0x300 or data[0x202:0x206] != b"HdrS":
         raise BadInput(f"{path} is no x86 kernel image", mend="give a bzImage (vmlinuz)")
     (version_at,) = struct.unpack_from("<H", data, 0x20E)
-    text = data[version_at + 0x200 : version_at + 0x300].split(b"\0")[0].decode(errors="replace")
+    text = data[version_at + 0x200 : version_at + 0x300] if version_at else b""  # 0: it does not tell
+    release = text.split(b"\0")[0].decode(errors="replace").split(" ")[0]
     setup_sectors = data[0x1F1] or 4
     offset, length = struct.unpack_from("<II", data, 0x248)
     start = (setup_sectors + 1) * 512 + offset
     if not length or start + length > len(data):
         raise BadInput(f"{path} is cut short: its compressed kernel does not end inside the file")
-    return ImageFacts(text.split(" ")[0], _build_id(_decompress(data[start : start + length], path), path))
+    return ImageFacts(release, _build_id(_decompress(data[start : start + length], path), path))
 
 
 def _lz4_legacy(data: bytes) -> bytes:
@@ -130,9 +135,10 @@ def _lz4_legacy(data: bytes) -> bytes:
     return b"".join(out)
 
 
-# magic -> decompressor. Four bytes of the uncompressed size follow the stream, so none may insist on its end.
+# magic -> decompressor. The payload ends in four bytes of the uncompressed size (gzip has them in its own format, the
+# others get them from the build, scripts/Makefile.lib size_append), so none may insist on the end of its stream.
 DECOMPRESSORS: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\x1f\x8b": lambda data: gzip.GzipFile(fileobj=io.BytesIO(data[:-4])).read(),
+    b"\x1f\x8b": lambda data: zlib.decompressobj(wbits=31).decompress(data),
     b"\xfd7zXZ": lambda data: lzma.LZMADecompressor().decompress(data),
     b"\x28\xb5\x2f\xfd": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
     b"\x02\x21\x4c\x18": _lz4_legacy,
@@ -143,9 +149,13 @@ def _decompress(payload: bytes, path: Path) -> bytes:
     for magic, decompress in DECOMPRESSORS.items():
         if payload.startswith(magic):
             try:
-                return decompress(payload)
-            except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError, lz4.block.LZ4BlockError) as error:
+                vmlinux = decompress(payload)
+            except (zlib.error, EOFError, lzma.LZMAError, zstandard.ZstdError, lz4.block.LZ4BlockError) as error:
                 raise BadInput(f"{path}: the compressed kernel is damaged ({error})") from None
+            size = int.from_bytes(payload[-4:], "little")
+            if len(vmlinux) != size:
+                raise BadInput(f"{path}: the compressed kernel is damaged ({len(vmlinux)} bytes instead of {size})")
+            return vmlinux
     raise BadInput(f"{path}: unknown compression {payload[:4].hex()}", mend="gzip, xz, zstd and lz4 are understood")
 
 
@@ -157,6 +167,6 @@ def _build_id(vmlinux: bytes, path: Path) -> str:
                 # other owners (Xen) use the same type number
                 if note["n_name"] == "GNU" and note["n_type"] == "NT_GNU_BUILD_ID":
                     return str(note["n_desc"])
-    except ELFError as error:
+    except (ELFError, ConstructError, ValueError, OverflowError) as error:  # pyelftools lets all four through
         raise BadInput(f"{path}: the kernel inside is no ELF file ({error})") from None
     return ""

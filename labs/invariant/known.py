@@ -15,13 +15,15 @@ def explain(verdict: Verdict, rows: Iterable[Known], kernel: tuple[int, ...] | N
     """The verdict as `known` when a row explains it, else as it was.
 
     `kernel` is the upstream version that runs (None: not known, then nothing is explained), `files` the names of the
-    files that were judged; a row must name all of them, so that it never hides another file's violation.
+    files that were judged; a row must name all of them, so that it never hides another file's violation (and without a
+    name it explains nothing).
     """
     if verdict.outcome != "fail" or kernel is None:
         return verdict
     for row in rows:
         if (
             verdict.invariant in row.invariants
+            and files
             and set(files) <= set(row.files)
             and any(in_range(kernel, low, high) for low, high in row.ranges)
             and re.search(row.signature, verdict.reason)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import re
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from qemu.qmp import QMPError
-from qemu.qmp.legacy import QEMUMonitorProtocol
 
 from labs import catalog
 from labs.command import end_group, spawn
@@ -23,14 +18,12 @@ from labs.deadline import Deadline
 from labs.errors import DeadlineExpired, GuestLost, LabError
 from labs.guest import Guest, Vitals
 from labs.provision import budget
+from labs.provision.monitor import PATIENCE, QMP_TROUBLE, Monitor
 from labs.session import connect
 
-READY = "cgroup-lab: ready"
+READY = "cgroup-lab: ready over "  # net or serial: how its sshd is reached
 BOOT_SECONDS = 20.0  # under hardware virtualisation; stretched under emulation
-QMP_PATIENCE = 3.0
 DUMP_SECONDS = 10.0  # a CPU that does not answer the others' NMI is waited for that long by the kernel
-logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)  # the lab tells causes in one line of its own
-QMP_TROUBLE = (QMPError, OSError)  # a time-out is an OSError
 
 # One row an accelerator. -cx16: QEMU 7.2's TCG gets the flags of cmpxchg16b wrong often enough that Debian's 6.12
 # kernels end in exc_debug_kernel (seen 3 times in 3 boots of 6.12.107; about 18 boots without it were clean).
@@ -74,6 +67,12 @@ def arguments(spec: MachineSpec, folder: Path, logs: Path) -> list[str]:
     if spec.root:
         argv += ["-drive", f"file={_escape(spec.root)},format=raw,readonly=on,if=none,id=root"]
         argv += ["-device", "virtio-blk-pci,drive=root"]
+        # For kernels whose modules are not at hand, with what Debian's have built in: the same image on an NVMe disk,
+        # changes in a temporary file, and a serial port to the guest's sshd. The guest's init takes what it can use.
+        argv += ["-drive", f"file={_escape(spec.root)},format=raw,snapshot=on,if=none,id=plain"]
+        argv += ["-device", "nvme,drive=plain,serial=root", "-device", "virtio-serial-pci"]
+        argv += ["-chardev", f"socket,id=ssh,path={where}/ssh.sock,server=on,wait=off"]
+        argv += ["-device", "virtserialport,chardev=ssh"]
         # restrict: the guest reaches nothing; port 0: the host's kernel picks a free one
         argv += ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]
         argv += ["-device", "virtio-net-pci,netdev=net,romfile="]
@@ -95,19 +94,15 @@ class QemuMachine:
         self.log = logs / "qemu.log"
         self.console = ConsoleWatch(logs / "console.log")
         self.process = spawn(arguments(spec, folder, logs), log=self.log)
-        self._qmp: QEMUMonitorProtocol | None = None
-        self._talk = threading.Lock()  # one question at a time: several threads may find the guest silent at once
+        self.monitor = Monitor()
 
     def connect_monitor(self, deadline: Deadline) -> None:
         """Open QMP; GuestLost with QEMU's own words when it ended first."""
-        while self._qmp is None:
+        while True:
             self._check_process()
             deadline.check()
-            monitor = QEMUMonitorProtocol(str(self.folder / "qmp.sock"))
             try:
-                monitor.settimeout(QMP_PATIENCE)
-                monitor.connect()
-                self._qmp = monitor
+                return self.monitor.connect(self.folder / "qmp.sock")
             except QMP_TROUBLE:
                 time.sleep(0.01)
 
@@ -119,16 +114,11 @@ class QemuMachine:
 
     def ssh_port(self) -> int:
         """Port on 127.0.0.1 that leads to the guest's port 22."""
-        told = self._ask("human-monitor-command", **{"command-line": "info usernet"})
+        told = self.monitor.ask("human-monitor-command", **{"command-line": "info usernet"})
         match = re.search(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", str(told))
         if not match:
             raise LabError("QEMU could not open a forward on 127.0.0.1", evidence=str(told))
         return int(match[1])
-
-    def _ask(self, command: str, **arguments: object) -> object:
-        assert self._qmp is not None, "connect_monitor comes first"
-        with self._talk:
-            return self._qmp.cmd(command, **arguments)
 
     def gone(self) -> str:
         code = self.process.poll()
@@ -139,29 +129,25 @@ class QemuMachine:
     def standing_still(self) -> str:
         """Why QEMU does not run its guest although the process lives, or ''."""
         try:
-            status = self._ask("query-status")
+            status = self.monitor.ask("query-status")
         except QMP_TROUBLE:
             return "QEMU does not answer its monitor"
-        assert isinstance(status, dict)
         return "" if status.get("running") else f"QEMU is {status.get('status')}"
 
     def dump(self) -> None:
         """sysrq on the serial line: a break, then l (CPUs), w (blocked tasks); what comes back is on the console."""
         with contextlib.suppress(*QMP_TROUBLE), socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(QMP_PATIENCE)
+            line.settimeout(PATIENCE)
             line.connect(str(self.folder / "console.sock"))
             for key in b"lw":
-                self._ask("chardev-send-break", id="con")
+                self.monitor.ask("chardev-send-break", id="con")
                 line.sendall(bytes([key]))
                 _drain(line)
 
     def end(self) -> None:
         """Kill QEMU and close the monitor; safe to call twice."""
         end_group(self.process)
-        if self._qmp is not None:
-            with contextlib.suppress(*QMP_TROUBLE, EOFError):
-                self._qmp.close()
-            self._qmp = None
+        self.monitor.close()
 
 
 def _drain(line: socket.socket) -> None:
@@ -180,12 +166,13 @@ def _reach(machine: QemuMachine, keys: Path, deadline: Deadline) -> Guest:
     """Wait for the guest's init, then for its sshd; the end of kernel or QEMU is told at once."""
     machine.connect_monitor(deadline)
     vitals = Vitals(machine, machine.console)
-    address = ("127.0.0.1", machine.ssh_port())
+    network = ("127.0.0.1", machine.ssh_port())
     try:
         while READY not in machine.console.text:
             vitals.check()
             deadline.check(machine.console.tail(40))
             time.sleep(0.02)
+        address = network if f"{READY}net" in machine.console.text else machine.folder / "ssh.sock"
         session = connect(address, keys / "client", keys / "host.pub", deadline, vitals.check)
     except DeadlineExpired as error:
         vitals.explain_silence(error)

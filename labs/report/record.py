@@ -143,6 +143,12 @@ class CellRecord:
     def console_path(self) -> Path:
         return self.path / "console.log"
 
+    def link_console(self, boot: Path) -> None:
+        """Make console.log stand for that of the newest boot; several workers may boot the cell at once."""
+        link = self.path / f".console.{secrets.token_hex(4)}"
+        link.symlink_to(boot.relative_to(self.path) / "console.log")
+        os.replace(link, self.console_path)
+
     def write_facts(self, facts: dict[str, Any]) -> None:
         """Add facts read back from the guest; a fact that changes keeps its former value under `earlier`."""
         self._merge("cell.json", facts)

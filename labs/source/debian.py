@@ -6,6 +6,7 @@ the archive's signatures when it fetches the lists, and each package against the
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
@@ -28,7 +29,8 @@ log = logging.getLogger("labs")
 
 MAX_AGE = 24 * 3600  # seconds after which the lists are asked for anew
 APT_HELPER = "/usr/lib/apt/apt-helper"
-CODENAMES = {"bullseye", "bookworm", "trixie", "forky", "sid", "oldstable", "stable", "testing", "unstable"}
+ALIASES = {"oldstable", "stable", "testing", "unstable"}
+CODENAMES = {"bullseye", "bookworm", "trixie", "forky", "sid", *ALIASES}
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,14 @@ def machine_mirror(etc: Path = Path("/etc/apt")) -> Mirror:
     if given:
         return Mirror(given, re.sub(r"/debian$", "/debian-security", given) if given.endswith("/debian") else "")
     main = security = ""
-    for uri, suite in _configured(etc):
-        codename, _, pocket = suite.partition("-")
-        if codename not in CODENAMES:
-            continue
+    for source in sorted(_configured(etc), key=lambda source: source.doubt):
+        pocket = source.suite.partition("-")[2]
+        if source.doubt == 3:
+            break
         if pocket.startswith("security"):
-            security = security or uri
+            security = security or source.uri
         elif not pocket:
-            main = main or uri
+            main = main or source.uri
     if not main:
         raise LabError(
             "no Debian archive in this machine's apt sources",
@@ -73,21 +75,42 @@ def machine_mirror(etc: Path = Path("/etc/apt")) -> Mirror:
     return Mirror(main, security)
 
 
-def _configured(etc: Path) -> Iterator[tuple[str, str]]:
-    """(URI, suite) of every enabled binary source, one-line and deb822 style (sources.list(5))."""
+@dataclass(frozen=True)
+class _Source:
+    """One repository of the machine's apt configuration; `signed_by` as it stands there, or empty."""
+
+    uri: str
+    suite: str
+    components: str
+    signed_by: str
+
+    @property
+    def doubt(self) -> int:
+        """How unlikely it is to be Debian's archive; 3: it is not. Other vendors name their suites as Debian does: the
+        key tells them apart, else the address, else that few of them use the names of releases."""
+        codename = self.suite.partition("-")[0]
+        if codename not in CODENAMES or "main" not in self.components.split():
+            return 3
+        if self.signed_by:
+            return 0 if "debian-archive" in self.signed_by else 3
+        return 1 if "debian" in self.uri else 2 if codename not in ALIASES else 3
+
+
+def _configured(etc: Path) -> Iterator[_Source]:
+    """Every enabled binary source, one-line and deb822 style (sources.list(5))."""
     for path in [etc / "sources.list", *sorted((etc / "sources.list.d").glob("*.list"))]:
-        for line in path.read_text().splitlines() if path.exists() else []:
-            match = re.match(r"\s*deb\s+(?:\[[^]]*\]\s+)?(\S+)\s+(\S+)", line)
+        for line in path.read_text(errors="replace").splitlines() if path.exists() else []:
+            match = re.match(r"\s*deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)([^#]*)", line)
             if match:
-                yield match[1].rstrip("/"), match[2]
+                key = re.search(r"signed-by=(\S+)", match[1] or "", re.I)
+                yield _Source(match[2].rstrip("/"), match[3], match[4], key[1] if key else "")
     for path in sorted((etc / "sources.list.d").glob("*.sources")):
-        with path.open() as data:
-            for stanza in Deb822.iter_paragraphs(data):
-                if "deb" not in stanza.get("Types", "").split() or stanza.get("Enabled", "yes").lower() == "no":
-                    continue
-                for uri in stanza.get("URIs", "").split():
-                    for suite in stanza.get("Suites", "").split():
-                        yield uri.rstrip("/"), suite
+        for stanza in Deb822.iter_paragraphs(path.read_text(errors="replace").splitlines()):
+            enabled = stanza.get("Enabled", "yes").lower() not in ("no", "false", "without", "off", "disable")
+            if "deb" in stanza.get("Types", "").split() and enabled:
+                for uri, suite in itertools.product(stanza.get("URIs", "").split(), stanza.get("Suites", "").split()):
+                    components, key = stanza.get("Components", ""), stanza.get("Signed-By", "").strip()
+                    yield _Source(uri.rstrip("/"), suite, components, key)
 
 
 class Archive:
@@ -104,9 +127,9 @@ class Archive:
             self.root.mkdir(exist_ok=True)
             index = self.root / "index.json"
             with self.store.lock("apt"):
-                if not index.exists() or time.time() - index.stat().st_mtime > MAX_AGE:
+                if _read_index(index) is None or time.time() - index.stat().st_mtime > MAX_AGE:
                     self._refresh(index)
-            self._packages = [Package(**row) for row in json.loads(index.read_text())["packages"]]
+                self._packages = _read_index(index) or []
         return self._packages
 
     def refresh(self) -> None:
@@ -132,10 +155,10 @@ class Archive:
 
         def make(folder: Path) -> None:
             self._apt("download", f"{package.name}={package.version}", cwd=folder)
-            (deb,) = folder.glob("*.deb")
-            if file_digest(deb) != package.sha256:
+            debs = list(folder.glob("*.deb"))
+            if [file_digest(deb) for deb in debs] != [package.sha256]:
                 raise LabError(f"{package.name} {package.version}: downloaded file is not what the archive lists")
-            deb.rename(folder / "package.deb")
+            debs[0].rename(folder / "package.deb")
 
         what = f"{package.name} {package.version} ({package.size / 1e6:.0f} MB, {package.suite})"
         recipe = {"name": package.name, "version": package.version, "sha256": package.sha256}
@@ -149,7 +172,7 @@ class Archive:
             self._apt("update", "-q", "-o", "APT::Update::Error-Mode=any")
             rows = [asdict(package) for package in self._read_lists(re.compile(table["packages"]))]
         except LabError as error:
-            if not index.exists():
+            if _read_index(index) is None:
                 raise
             log.warning("the archive cannot be asked (%s); its lists of %s are used", error, _when(index))
             return
@@ -218,6 +241,14 @@ def _package(fields: Any, suite: str) -> Package:
         size=int(fields["Size"]),
         depends=fields.get("Depends", ""),
     )
+
+
+def _read_index(index: Path) -> list[Package] | None:
+    """None when there is none, or one that another version of the lab wrote."""
+    try:
+        return [Package(**row) for row in json.loads(index.read_text())["packages"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def _when(path: Path) -> str:

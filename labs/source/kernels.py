@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labs.errors import BadInput
@@ -18,7 +19,8 @@ class Kernel:
     """A kernel that was asked for and found.
 
     `release` is what uname -r must say, `version` the package version; both are empty for a file (`path:`). `missing`
-    names a package that the kernel needs and the archive no longer has; such a kernel cannot be booted.
+    names the package with its vmlinuz when the archive no longer has it: such a kernel cannot be booted. `bare` marks
+    one whose modules the archive no longer has: it boots with what it has built in.
     """
 
     asked: str
@@ -27,6 +29,7 @@ class Kernel:
     packages: tuple[Package, ...] = ()
     path: Path | None = None
     missing: str = ""
+    bare: bool = False
 
     @property
     def suite(self) -> str:
@@ -42,13 +45,12 @@ def archive_kernels(archive: Archive) -> list[Kernel]:
     for (name, version), image in by_key.items():
         match = IMAGE.fullmatch(name)
         if match:
-            parts, missing = [image], ""
-            for needed in _parts(image, match[1]):
-                if (needed, version) in by_key:
-                    parts.append(by_key[needed, version])
-                else:
-                    missing = missing or needed
-            kernels.append(Kernel(version, match[1], version, tuple(parts), missing=missing))
+            needed = _parts(image, match[1])
+            there = tuple(by_key[part, version] for part in needed if (part, version) in by_key)
+            absent = [part for part in needed if (part, version) not in by_key]
+            missing = next((part for part in absent if part.startswith("linux-binary-")), "")
+            bare = any(part.startswith("linux-modules-") for part in absent)
+            kernels.append(Kernel(version, match[1], version, (image, *there), missing=missing, bare=bare))
     return sorted(kernels, key=lambda kernel: debian_version_key(kernel.version))
 
 
@@ -62,16 +64,15 @@ def _parts(image: Package, release: str) -> list[str]:
 def find_kernel(asked: str, archive: Archive) -> Kernel:
     """The kernel that `asked` names; BadInput with the nearest names when there is none."""
     if asked.startswith("path:"):
-        path = Path(asked.removeprefix("path:")).expanduser().absolute()
+        path = Path(os.path.expanduser(asked.removeprefix("path:"))).absolute()
         if not path.is_file():
             raise BadInput(f"kernel {asked}: no such file")
         return Kernel(asked, path=path)
     kernels = archive_kernels(archive)
     found = [kernel for kernel in kernels if _matches(asked, kernel.version)]
-    usable = [kernel for kernel in found if not kernel.missing]
-    if usable:
-        newest = usable[-1]
-        return Kernel(asked, newest.release, newest.version, newest.packages)
+    usable = [kernel for kernel in found if not kernel.missing][::-1]
+    if usable:  # the newest; one with its modules before one without
+        return replace(max(usable, key=lambda kernel: not kernel.bare), asked=asked)
     if found:
         raise BadInput(
             f"kernel {asked}: the archive lists it without {found[-1].missing}", mend=_nearest(asked, kernels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 from dataclasses import dataclass
@@ -38,38 +39,38 @@ def host_image() -> str:
 
 
 def archive_runtimes(archive: Archive) -> list[Runtime]:
-    """Every packaged runtime with the image that it runs in, by name and then oldest first."""
-    found: dict[tuple[str, str], Runtime] = {}
+    """Every packaged runtime with each image that it runs in, by name and then oldest first."""
+    found: dict[tuple[str, str, str], Runtime] = {}
     for image in catalog.images().values():
         own = image.suites[-1] if image.name == "experimental" else image.suites
         for package in archive.packages():
             if package.name in NAMES and package.suite in own:
                 runtime = Runtime(package.version, package.name, image.name, package.version, package)
-                found.setdefault((package.name, package.version), runtime)
+                found.setdefault((package.name, package.version, image.name), runtime)
     return sorted(found.values(), key=lambda runtime: (runtime.name, debian_version_key(runtime.version)))
 
 
 def find_runtime(asked: str, archive: Archive) -> Runtime:
     """The runtime that `asked` names; BadInput with those that exist when there is none."""
     if asked.startswith("path:"):
-        path = Path(asked.removeprefix("path:")).expanduser().absolute()
+        path = Path(os.path.expanduser(asked.removeprefix("path:"))).absolute()
         if not path.is_file():
             raise BadInput(f"runtime {asked}: no such file")
         name = "crun" if path.name.startswith("crun") else "runc"
         return Runtime(asked, name, host_image(), path=path)
-    name, _, version = asked.partition("@")
+    name, at, version = asked.partition("@")
     offered = archive_runtimes(archive)
     if name in NAMES:
         image = host_image()
         matches = [
             runtime
             for runtime in offered
-            if runtime.name == name and (_is_version(version, runtime.version) if version else runtime.image == image)
+            if runtime.name == name and (_is_version(version, runtime.version) if at else runtime.image == image)
         ]
         if matches:
-            newest = matches[-1]
+            newest = next(match for match in matches if match.version == matches[-1].version)  # of the oldest suite
             return Runtime(asked, name, newest.image, newest.version, newest.package)
-    names = ", ".join(f"{runtime.name}@{upstream_text(runtime.version)}" for runtime in offered)
+    names = ", ".join(dict.fromkeys(f"{runtime.name}@{upstream_text(runtime.version)}" for runtime in offered))
     raise BadInput(f"runtime {asked}: not in the archive", mend=f"those that exist: {names}, path:/x/runc")
 
 
