@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from labs.errors import LabError
 from labs.guest import Guest
 from labs.prepare import AGENT
-from labs.probe.register import FOLDER
 
 PHASE_MS = 10_000  # a phase that takes longer has a lane stuck in the kernel; stretched under emulation by the caller
 NEVER = -1  # errno of an operation that did not come back
@@ -70,8 +69,8 @@ class Outcome:
 def run_script(guest: Guest, ops: Sequence[Op], *, phase_ms: int = PHASE_MS, seconds: float = 60) -> list[Outcome]:
     """Run the operations; one outcome each, barriers included (errno 0). `seconds` bounds the whole call."""
     plan = "\n".join([str(phase_ms), *(item.line() for item in ops), ""])
-    guest.put_files({"script": plan.encode()}, FOLDER)
-    result = guest.run(f"{AGENT} script {FOLDER}/script", seconds)
+    command = f"f=$(mktemp) && cat > $f && {AGENT} script $f; code=$?; rm $f; exit $code"
+    result = guest.run(command, seconds, stdin=plan.encode())
     if result.code != 0:
         said = result.err.strip().splitlines()[-1:] or [f"ended with {result.code}"]
         raise LabError(f"the script did not run: {said[0]}", evidence=result.err)

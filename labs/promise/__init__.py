@@ -6,8 +6,10 @@ recorded outcomes can be judged again, and faulty ones can be planted to see tha
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from labs.invariant.verdict import Step, Verdict
 from labs.probe.script import NEVER, Op, Outcome
@@ -52,7 +54,7 @@ Relation = Callable[[Mapping[str, Outcome]], str]  # '' when it holds, else what
 class Promise:
     """One promise: its name, who gives it, the files it needs, its rows and the relations between outcomes.
 
-    `needs` are files below ROOT's child groups that must exist, as 'cpu.idle'; without them the case is skipped.
+    `needs` are files of a group, as 'cpu.idle', or block devices, as 'loop0'; without them the case is skipped.
     `relations` compare outcomes by key. `rounds` repeats the script, for promises about races.
     """
 
@@ -62,39 +64,43 @@ class Promise:
     needs: tuple[str, ...] = ()
     relations: tuple[Relation, ...] = ()
     rounds: int = 1
+    full: bool = False  # takes seconds by its nature: only in the large size
     phase_ms: int = 10_000
-    files: tuple[str, ...] = field(default=())  # what a known defect's row names; default: `needs`
+
+    @property
+    def id(self) -> str:
+        """Short and fit for a pytest id, as 'weights-out-of-range-are-refused-6'."""
+        words = re.findall(r"[A-Za-z0-9.]+", self.name)
+        numbers = list(itertools.takewhile(str.isdigit, reversed(words)))[::-1]
+        head = [word for word in words[: len(words) - len(numbers)] if word not in ("a", "the", "what", "was", "is")]
+        return "-".join(head[:6] + numbers).lower()
 
     @property
     def ops(self) -> list[Op]:
         return [row.op for row in self.rows]
 
-    @property
-    def controllers(self) -> tuple[str, ...]:
-        """Controllers that the groups below ROOT need."""
-        return tuple(sorted({name.split(".")[0] for name in self.needs} - {"cgroup"}))
-
 
 def judge(promise: Promise, rounds: Sequence[Sequence[Outcome]]) -> Verdict:
-    """Judge the outcomes of each round; the first violation is shown with the operations that led to it."""
-    checks, wrong = 0, []
+    """Judge the outcomes of each round; the first violation is shown with the operations that led to it.
+
+    A round whose preparation fails tells nothing: an error, unless something was violated before.
+    """
+    checks = 0
+    wrong: list[tuple[str, Sequence[Outcome], int]] = []
     for outcomes in rounds:
         for at, (row, outcome) in enumerate(zip(promise.rows, outcomes, strict=True)):
-            if row.op.name == "-":
-                continue
-            said = row.wrong(outcome)
-            if said and row.setup:
+            said = "" if row.op.name == "-" else row.wrong(outcome)
+            if said and row.setup and not wrong:
                 reason = f"preparation failed: {row.op} {said}"
                 return Verdict(promise.name, "error", reason, {"checks": checks}, evidence=_listing(outcomes))
+            if said and row.setup:
+                break
             checks += not row.setup
             if said:
                 wrong.append((f"{row.op} {said}", outcomes, at))
-        keyed = {row.key: outcome for row, outcome in zip(promise.rows, outcomes, strict=True) if row.key}
-        for relation in promise.relations:
-            checks += 1
-            said = relation(keyed)
-            if said:
-                wrong.append((said, outcomes, len(outcomes) - 1))
+        else:
+            checks += len(promise.relations)
+            wrong += [(said, outcomes, len(outcomes) - 1) for said in _unrelated(promise, outcomes) if said]
     looked_at: dict[str, float] = {"checks": checks, "rounds": len(rounds)}
     if wrong:
         reason, outcomes, at = wrong[0]
@@ -107,17 +113,30 @@ def judge(promise: Promise, rounds: Sequence[Sequence[Outcome]]) -> Verdict:
     return Verdict(promise.name, "pass", f"{checks} checks in {len(rounds)} rounds held", looked_at)
 
 
-def _steps(outcomes: Sequence[Outcome], at: int, most: int = 6) -> tuple[Step, ...]:
-    """The operation that broke the promise, and those just before it, as a counterexample."""
-    shown = [o for o in outcomes[: at + 1] if o.op.name != "-"][-most:]
-    origin = min((o.start for o in shown if o.start), default=0)
+def _unrelated(promise: Promise, outcomes: Sequence[Outcome]) -> list[str]:
+    """What the relations say of one round; nothing when an operation that they need is wrong by itself."""
+    keyed = [(row, outcome) for row, outcome in zip(promise.rows, outcomes, strict=True) if row.key]
+    if any(row.wrong(outcome) for row, outcome in keyed):
+        return []
+    seen = {row.key: outcome for row, outcome in keyed}
+    return [relation(seen) for relation in promise.relations]
+
+
+def _steps(outcomes: Sequence[Outcome], at: int, before: int = 3, most: int = 9) -> tuple[Step, ...]:
+    """The phase in which the promise was broken, all its lanes, and what came just before it."""
+    bars = [i for i, outcome in enumerate(outcomes) if outcome.op.name == "-"]
+    begin = max((i for i in bars if i < at), default=-1) + 1
+    end = min((i for i in bars if i > at), default=len(outcomes))
+    first_shown = max(begin - before, at - most + 2, 0)
+    shown = [o for o in outcomes[first_shown : min(end, at + 3)] if o.start]
+    origin = min((o.start for o in shown), default=0)
     return tuple(
         Step(
             f"lane {o.op.lane}",
             str(o.op),
             o.error or o.text.strip()[:60] or "ok",
-            max(0, o.start - origin),
-            max(0, (o.end or o.start) - origin),
+            o.start - origin,
+            max(o.end, o.start) - origin,
         )
         for o in shown
     )

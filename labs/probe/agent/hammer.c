@@ -13,7 +13,8 @@
 
 void die(const char *what, const char *where)
 {
-	fprintf(stderr, "agent: %s: %s: %s\n", what, where, strerror(errno));
+	const char *why = errno ? strerror(errno) : "";
+	fprintf(stderr, "agent: %s: %.*s%s%s\n", what, (int)strcspn(where, "\n"), where, *why ? ": " : "", why);
 	exit(2);
 }
 
@@ -71,8 +72,10 @@ struct table *table_load(const char *path)
 	for (int i = 0; i < table->count && fgets(line, sizeof(line), in); i++) {
 		char *tab = strchr(line, '\t');
 		line[strcspn(line, "\n")] = 0;
-		if (!tab || tab - line >= TEXT || strlen(tab + 1) >= TEXT)
+		if (!tab || tab - line >= TEXT || strlen(tab + 1) >= TEXT) {
+			errno = 0;
 			die("malformed table", path);
+		}
 		*tab = 0;
 		strcpy(table->write[i], line);
 		strcpy(table->read[i], tab + 1);

@@ -14,6 +14,7 @@
 #include "agent.h"
 #include "script.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,18 +32,35 @@ static uint64_t seed = 1;
 static int pause_us;
 static atomic_bool stop;
 
+static void __attribute__((noreturn)) refuse(const char *what, const char *line)
+{
+	errno = 0; /* it is the plan's fault, not the system's */
+	die(what, line);
+}
+
 static int within(int value, int limit, const char *line)
 {
 	if (value < 0 || value >= limit)
-		die("out of range in plan", line);
+		refuse("out of range in plan", line);
 	return value;
+}
+
+static struct table *table_at(int id, const char *line)
+{
+	if (!tables[within(id, MAX_TABLES, line)])
+		refuse("no such table", line);
+	return tables[id];
 }
 
 static void add_worker(const char *line, int target, struct worker plan)
 {
 	if (!targets[within(target, MAX_TARGETS, line)])
-		die("no such target", line);
+		refuse("no such target", line);
 	plan.target = targets[target];
+	if (plan.kind == WRITE) {
+		within(plan.first, plan.target->table->count, line);
+		within(plan.count - 1, plan.target->table->count - plan.first, line);
+	}
 	plan.stop = &stop;
 	plan.thread = within(worker_count, MAX_WORKERS, line);
 	plan.capacity = capacity;
@@ -64,7 +82,7 @@ static void read_line(const char *line)
 	if (sscanf(line, "table %d %511s", &a, path) == 2) {
 		tables[within(a, MAX_TABLES, line)] = table_load(path);
 	} else if (sscanf(line, "target %d %d %511s", &a, &b, path) == 3) {
-		targets[within(a, MAX_TARGETS, line)] = target_open(a, path, tables[within(b, MAX_TABLES, line)]);
+		targets[within(a, MAX_TARGETS, line)] = target_open(a, path, table_at(b, line));
 		target_count = a + 1 > target_count ? a + 1 : target_count;
 	} else if (sscanf(line, "writer %d %d %d %d", &a, &w.first, &w.count, &w.cpu) == 4) {
 		w.kind = WRITE;
@@ -77,10 +95,11 @@ static void read_line(const char *line)
 		within(c->workers, 33, line);
 	} else if (sscanf(line, "own %d %d %63s", &a, &b, name) == 3) {
 		struct own *own = &c->own[within(c->own_count++, MAX_OWN, line)];
-		*own = (struct own){.table = tables[within(a, MAX_TABLES, line)], .split = b};
+		*own = (struct own){.table = table_at(a, line), .split = b};
+		within(b - 1, own->table->count, line);
 		strcpy(own->name, name);
 	} else if (line[0] != '\n') {
-		die("unknown line in plan", line);
+		refuse("unknown line in plan", line);
 	}
 }
 
@@ -92,6 +111,8 @@ int main(int argc, char **argv)
 
 	if (argc == 3 && !strcmp(argv[1], "script"))
 		return script_main(argv[2]);
+	if (argc == 3 && !strcmp(argv[1], "exec"))
+		exec_again(argv[2]);
 	if (!plan)
 		die("usage: agent PLAN", argc > 1 ? argv[1] : "");
 	while (fgets(line, sizeof(line), plan))

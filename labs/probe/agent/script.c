@@ -3,21 +3,29 @@
  * A plan line is LANE, OP and its arguments, separated by tabs; `-` as OP ends a phase: operations of one lane follow
  * each other, lanes of one phase run at the same time, the next phase starts when all lanes are done. The first line
  * gives the milliseconds that a phase may take; a lane that is not done by then is left behind, its operation untold.
+ * The operations are told in files.c, process.c and orders.c.
+ *
+ * The lanes run in a process of their own, which shares the results: one that is stuck in the kernel cannot be ended,
+ * and whoever waits for the agent must not wait for it. A lane is one thread from its first phase to the end, since
+ * PR_SET_PDEATHSIG of a process tells of the end of the thread that started it.
  */
 #define _GNU_SOURCE
 #include "agent.h"
 #include "script.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_LANES = 32, MAX_FDS = 64 };
+enum { MAX_LANES = 32 };
 
 struct op {
 	int lane, argc;
@@ -27,169 +35,99 @@ struct op {
 	char *text;
 };
 
-struct lane {
+static struct lane {
 	pthread_t id;
-	struct op *ops;
-	int from, to, number;
-};
+	struct op *from, *to;
+	bool started, busy;
+	int number;
+} lanes[MAX_LANES];
 
-static int fds[MAX_FDS];
-static atomic_int ready;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the lanes' from, to and busy */
+static pthread_cond_t begin = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
+static atomic_int ready, met;
 static int lanes_in_phase;
 
-static int failed(void)
+/* Wait until every lane of the phase has come to its n-th `meet`, as this one has; each has as many of them. */
+static int meet(void)
 {
-	return errno ? errno : EIO;
-}
-
-static int write_at(int fd, const char *text)
-{
-	return fd < 0 || pwrite(fd, text, strlen(text), 0) < 0 ? failed() : 0;
-}
-
-static int write_file(const char *path, const char *text, int flags)
-{
-	int fd = open(path, O_WRONLY | O_CLOEXEC | flags);
-	int error = write_at(fd, text);
-	if (fd >= 0)
-		close(fd);
-	return error;
-}
-
-static int read_all(int fd, char *out)
-{
-	ssize_t got = 0, total = 0;
-	if (fd < 0)
-		return failed();
-	while (total < RESULT - 1 && (got = pread(fd, out + total, RESULT - 1 - total, total)) > 0)
-		total += got;
-	out[total] = 0;
-	return got < 0 ? failed() : 0;
-}
-
-int read_into(const char *path, char *out)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	int error = read_all(fd, out);
-	if (fd >= 0)
-		close(fd);
-	return error;
-}
-
-/* Wait until a line of the file is TEXT; ETIMEDOUT with what the file says in the end. */
-static int await_line(const char *path, const char *text, int ms, char *out)
-{
-	int64_t limit = now() + ms * 1000000LL;
-	size_t size = strlen(text);
-	for (;;) {
-		int error = read_into(path, out);
-		if (error)
-			return error;
-		for (const char *line = out; line; line = strchr(line, '\n'), line = line ? line + 1 : NULL)
-			if (!strncmp(line, text, size) && (line[size] == '\n' || !line[size]))
-				return 0;
-		if (now() > limit)
-			return ETIMEDOUT;
-		usleep(200);
-	}
-}
-
-static int list(const char *path, char *out)
-{
-	DIR *dir = opendir(path);
-	size_t used = 0;
-	if (!dir)
-		return failed();
-	for (struct dirent *entry; (entry = readdir(dir)) && used < RESULT - 300;)
-		if (entry->d_name[0] != '.')
-			used += sprintf(out + used, "%s%s\n", entry->d_name, entry->d_type == DT_DIR ? "/" : "");
-	closedir(dir);
+	int all = lanes_in_phase, last = (atomic_fetch_add(&met, 1) / all + 1) * all;
+	while (atomic_load(&met) < last)
+		sched_yield();
 	return 0;
-}
-
-static int open_kept(const char *slot, const char *path)
-{
-	int fd = open(path, O_RDWR | O_CLOEXEC);
-	if (fd < 0 && errno == EACCES)
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-	fds[atoi(slot) % MAX_FDS] = fd;
-	return fd < 0 ? failed() : 0;
 }
 
 static int do_op(struct op *op)
 {
-	char **a = op->argv;
-	const char *name = a[0];
-	errno = 0;
-	if (!strcmp(name, "mkdir"))
-		return mkdir(a[1], 0755) ? failed() : 0;
-	if (!strcmp(name, "rmdir"))
-		return rmdir(a[1]) ? failed() : 0;
-	if (!strcmp(name, "write"))
-		return write_file(a[1], a[2], 0);
-	if (!strcmp(name, "write_nonblock"))
-		return write_file(a[1], a[2], O_NONBLOCK);
-	if (!strcmp(name, "read"))
-		return read_into(a[1], op->text);
-	if (!strcmp(name, "list"))
-		return list(a[1], op->text);
-	if (!strcmp(name, "await"))
-		return await_line(a[1], a[2], atoi(a[3]), op->text);
-	if (!strcmp(name, "open"))
-		return open_kept(a[1], a[2]);
-	if (!strcmp(name, "write_fd"))
-		return write_at(fds[atoi(a[1]) % MAX_FDS], a[2]);
-	if (!strcmp(name, "read_fd"))
-		return read_all(fds[atoi(a[1]) % MAX_FDS], op->text);
-	if (!strcmp(name, "sleep"))
-		return usleep(atoi(a[1]) * 1000);
-	return process_op(op->argc, a, op->text);
+	if (!strcmp(op->argv[0], "meet"))
+		return meet();
+	int error = file_op(op->argv, op->text);
+	return error == UNKNOWN ? process_op(op->argc, op->argv, op->text) : error;
 }
 
 static void *run_lane(void *argument)
 {
 	struct lane *lane = argument;
-	atomic_fetch_add(&ready, 1);
-	while (atomic_load(&ready) < lanes_in_phase)
-		; /* all lanes of a phase start together */
-	for (int i = lane->from; i < lane->to; i++) {
-		struct op *op = &lane->ops[i];
-		if (op->lane != lane->number)
-			continue;
-		op->start = now();
-		op->error = do_op(op);
-		op->end = now();
+	for (;;) {
+		pthread_mutex_lock(&lock);
+		while (!lane->busy)
+			pthread_cond_wait(&begin, &lock);
+		pthread_mutex_unlock(&lock);
+		atomic_fetch_add(&ready, 1);
+		while (atomic_load(&ready) < lanes_in_phase)
+			sched_yield(); /* all lanes of a phase start together */
+		for (struct op *op = lane->from; op < lane->to; op++) {
+			if (op->lane != lane->number)
+				continue;
+			op->start = now();
+			op->error = do_op(op);
+			op->end = now();
+		}
+		pthread_mutex_lock(&lock);
+		lane->busy = false;
+		pthread_cond_signal(&done);
+		pthread_mutex_unlock(&lock);
 	}
 	return NULL;
 }
 
-/* Run ops[from..to) in their lanes; false when a lane did not come back in time. */
-static bool run_phase(struct op *ops, int from, int to, int limit_ms)
+static bool any_busy(void)
 {
-	struct lane lanes[MAX_LANES];
-	struct timespec until;
-	bool seen[MAX_LANES] = {false}, well = true;
-	int count = 0;
+	for (int i = 0; i < MAX_LANES; i++)
+		if (lanes[i].busy)
+			return true;
+	return false;
+}
 
-	for (int i = from; i < to; i++) {
-		if (!seen[ops[i].lane])
-			lanes[count++] = (struct lane){.ops = ops, .from = from, .to = to, .number = ops[i].lane};
-		seen[ops[i].lane] = true;
-	}
-	atomic_store(&ready, 0);
-	lanes_in_phase = count;
+/* Run the operations [from, to) in their lanes; false when a lane did not come back in time. */
+static bool run_phase(struct op *from, struct op *to, int limit_ms)
+{
+	struct timespec until;
+	int error = 0;
+
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += limit_ms / 1000;
 	until.tv_nsec += limit_ms % 1000 * 1000000L;
-	if (until.tv_nsec >= 1000000000L) {
-		until.tv_sec++;
-		until.tv_nsec -= 1000000000L;
-	}
-	for (int i = 0; i < count; i++)
-		if (pthread_create(&lanes[i].id, NULL, run_lane, &lanes[i]))
+	until.tv_sec += until.tv_nsec / 1000000000L;
+	until.tv_nsec %= 1000000000L;
+	pthread_mutex_lock(&lock);
+	atomic_store(&ready, 0);
+	atomic_store(&met, 0);
+	lanes_in_phase = 0;
+	for (struct op *op = from; op < to; op++) {
+		struct lane *lane = &lanes[op->lane];
+		if (lane->busy)
+			continue;
+		*lane = (struct lane){lane->id, from, to, lane->started, true, op->lane};
+		lanes_in_phase++;
+		if (!lane->started && pthread_create(&lane->id, NULL, run_lane, lane))
 			die("thread", "script");
-	for (int i = 0; i < count; i++)
-		well = !pthread_timedjoin_np(lanes[i].id, NULL, &until) && well;
+		lane->started = true;
+	}
+	pthread_cond_broadcast(&begin);
+	while (any_busy() && !error)
+		error = pthread_cond_timedwait(&done, &lock, &until);
+	bool well = !any_busy();
+	pthread_mutex_unlock(&lock);
 	return well;
 }
 
@@ -207,40 +145,88 @@ static bool parse(char *line, struct op *op)
 	return op->argc > 0;
 }
 
-int script_main(const char *path)
+static void *share(size_t size)
+{
+	void *memory = mmap(NULL, size + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (memory == MAP_FAILED)
+		die("memory", "script");
+	return memory;
+}
+
+/* The plan's operations in shared memory, each with room for its words. */
+static struct op *read_plan(const char *path, int *count, int *limit_ms)
 {
 	FILE *plan = fopen(path, "r");
 	char line[8192];
-	int count = 0, capacity = 0, limit_ms, from = 0;
-	struct op *ops = NULL;
-	bool well = true;
+	struct op *ops;
+	size_t room = 0, used = 0;
+	int capacity = 0;
 
-	if (!plan || fscanf(plan, "%d\n", &limit_ms) != 1)
+	if (!plan || fscanf(plan, "%d\n", limit_ms) != 1)
 		die("script", path);
-	while (fgets(line, sizeof(line), plan)) {
-		if (count == capacity)
-			ops = realloc(ops, (capacity = 2 * capacity + 64) * sizeof(*ops));
-		ops[count] = (struct op){0};
-		if (parse(line, &ops[count]))
-			count++;
+	while (fgets(line, sizeof(line), plan))
+		capacity++;
+	rewind(plan);
+	if (!fgets(line, sizeof(line), plan))
+		die("script", path);
+	ops = share(capacity * sizeof(*ops));
+	for (*count = 0; *count < capacity && fgets(line, sizeof(line), plan);) {
+		room += parse(line, &ops[*count]) && needs_text(ops[*count].argv[0]) ? RESULT : 1;
+		*count += ops[*count].argc > 0;
 	}
 	fclose(plan);
-	for (int i = 0; i < count; i++)
-		ops[i].text = calloc(1, needs_text(ops[i].argv[0]) ? RESULT : 1);
-	for (int i = 0; i <= count && well; i++) {
+	char *texts = share(room);
+	for (int i = 0; i < *count; i++) {
+		ops[i].text = texts + used;
+		used += needs_text(ops[i].argv[0]) ? RESULT : 1;
+	}
+	return ops;
+}
+
+static void run(struct op *ops, int count, int limit_ms)
+{
+	int null = open("/dev/null", O_RDWR);
+	bool well = true;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	for (int fd = 0; fd < 3; fd++) /* whoever reads what the agent writes must not wait for this process */
+		dup2(null, fd);
+	processes_init();
+	for (int i = 0, from = 0; i <= count && well; i++) {
 		if (i < count && strcmp(ops[i].argv[0], "-"))
 			continue;
 		if (i > from)
-			well = run_phase(ops, from, i, limit_ms);
+			well = run_phase(ops + from, ops + i, limit_ms);
 		from = i + 1;
 	}
+	end_processes();
+}
+
+int script_main(const char *path)
+{
+	int count, limit_ms, ended[2];
+	struct op *ops = read_plan(path, &count, &limit_ms);
+	struct pollfd end;
+
+	fflush(stdout);
+	if (pipe2(ended, O_CLOEXEC))
+		die("pipe", "script");
+	pid_t pid = fork();
+	if (!pid) {
+		close(ended[0]);
+		run(ops, count, limit_ms);
+		(void)!write(ended[1], "", 1); /* told, since its children hold this end too */
+		_exit(0);
+	}
+	close(ended[1]);
+	end = (struct pollfd){.fd = ended[0], .events = POLLIN};
+	if (pid < 0 || poll(&end, 1, -1) != 1)
+		die("fork", "script");
 	for (int i = 0; i < count; i++) {
 		printf("op %d %ld %ld %d ", i, (long)ops[i].start, (long)ops[i].end, ops[i].error);
 		emit_hex(stdout, ops[i].end ? ops[i].text : "");
 		fputc('\n', stdout);
 	}
 	printf("end\n");
-	fflush(stdout);
-	end_processes();
-	_exit(0); /* lanes that are stuck in the kernel are left behind */
+	return fflush(stdout) ? 2 : 0;
 }
