@@ -50,7 +50,7 @@ def _stale_folders() -> list[Path]:
     """Temporary folders of guests whose QEMU no longer runs."""
     running = b"\n".join(_command_lines())
     folders = Path(tempfile.gettempdir()).glob("cgroup-lab-*")
-    return [f for f in folders if f.stat().st_uid == os.geteuid() and str(f).encode() not in running]
+    return [f for f in folders if f.lstat().st_uid == os.geteuid() and str(f).encode() not in running]
 
 
 def _command_lines() -> Iterator[bytes]:

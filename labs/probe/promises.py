@@ -34,10 +34,13 @@ def root_group(guest: Guest, root: str = ROOT) -> Iterator[frozenset[str]]:
 
 
 def clean(guest: Guest, root: str = ROOT) -> None:
-    """End every process below `root` and remove every group there, deepest first."""
+    """End every process below `root` and remove every group there, deepest first.
+
+    Processes are killed one by one too: cgroup.kill, which is under test, may miss some.
+    """
     guest.run(
         f"for i in 1 2 3 4 5; do find {root} -mindepth 1 -depth -type d | while read -r g; do"
-        f" echo 0 > $g/cgroup.freeze; echo 1 > $g/cgroup.kill; rmdir $g; done;"
+        f" echo 0 > $g/cgroup.freeze; echo 1 > $g/cgroup.kill; kill -9 $(cat $g/cgroup.procs); rmdir $g; done;"
         f' [ -z "$(find {root} -mindepth 1 -type d)" ] && break; sleep 0.2; done 2> /dev/null',
         30,
     )

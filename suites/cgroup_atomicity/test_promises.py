@@ -8,7 +8,7 @@ import pytest
 
 from labs import promise as promises
 from labs.casebook import Bench
-from labs.probe.promises import root_group, run_promise
+from labs.probe.promises import clean, root_group, run_promise
 from labs.promise.families import FAMILIES
 
 FULL_ROUNDS = 10  # times the rounds of the default size
@@ -29,4 +29,7 @@ def test_promise(bench: Bench, judge, files: frozenset[str], promise: promises.P
     rounds = promise.rounds * (FULL_ROUNDS if bench.full else 1)
     with bench.watching():
         outcomes = run_promise(bench.guest, promise, files, rounds)
-    judge(promises.judge(promise, outcomes), promise.needs)
+        verdict = promises.judge(promise, outcomes)
+        if verdict.outcome != "pass":  # a script that went another way than planned did not clean up after itself
+            clean(bench.guest)
+    judge(verdict, promise.needs)

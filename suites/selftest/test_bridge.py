@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from bridge import FAIL, HEAD, PASS, Project, Session, suite
 
+from labs.casebook import named
+
 OUTCOMES = (
     HEAD
     + """
@@ -204,7 +206,7 @@ def test_without_cells_there_is_no_record(project: Project) -> None:
 
 def test_parameters_with_the_cells_own_words(project: Project) -> None:
     body = f"""
-@pytest.mark.parametrize("x", ["a-b", "6.1_runc", "[1]", ""])
+@pytest.mark.parametrize("x", ["a-b", "6.1_runc", "x6.1_runcx", "[1]", ""])
 @pytest.mark.parametrize("y", ["p", "q"])
 def test_a(bench, judge, x, y): {PASS}
 class TestC:
@@ -212,9 +214,22 @@ class TestC:
 """
     ended = project.run(suite(body), "--kernel", "6.1", "--kernel", "6.12")
     first, second = ended.outcomes()["6.1_runc"], ended.outcomes()["6.12_runc"]
-    assert list(first) == list(second) and len(first) == 9
+    assert list(first) == list(second) and len(first) == 11
     assert set(first.values()) | set(second.values()) == {"pass"}
-    assert "a[p-6.1_runc]" in first and "TestC::test_m" in first
+    assert {"a[p-6.1_runc]", "a[p-x6.1_runcx]", "a[p-a-b]"} <= set(first) and "TestC::test_m" in first
+
+
+@pytest.mark.parametrize(
+    "parameters, cell, case",
+    [
+        ("p-x6.1_runcx-6.1_runc", "6.1_runc", "it.a[p-x6.1_runcx]"),
+        ("6.1.192-3_runc-p", "6.1.192-3_runc", "it.a[p]"),
+        ("p-3_runc", "3_runc", "it.a[p]"),
+    ],
+)
+def test_a_tests_cell_and_case_by_its_name(parameters: str, cell: str, case: str) -> None:
+    cells = ["3_runc", "6.1_runc", "6.1.192-3_runc"]
+    assert named(f"suites/x/test_it.py::test_a[{parameters}]", cells) == (cell, case)
 
 
 # Known defects
