@@ -18,6 +18,8 @@ from rich.table import Table
 from labs import cleaning, doctor, prepare
 from labs.errors import LabError
 from labs.matrix import Cell, cells
+from labs.promise.families import FAMILIES
+from labs.promise.faults import tallies
 from labs.provision import qemu
 from labs.source.debian import Archive
 from labs.source.kernels import Kernel, archive_kernels
@@ -145,6 +147,24 @@ def runtimes(available: bool, as_json: bool) -> None:
     """
     rows = archive_runtimes(Archive(Store.of_user()))
     show([{"name": r.name, "version": r.version, "image": r.image} for r in rows], as_json)
+
+
+@main.command("promises")
+@click.option("--recorded", type=click.Path(path_type=Path), default=Path("suites/selftest/data/promises"))
+@as_json
+def promises_(recorded: Path, as_json: bool) -> None:
+    """List the promises with the faults that were planted in recorded outcomes of each, and how many were caught.
+
+    Example: labs promises
+    """
+    rows = []
+    for family, promises in FAMILIES.items():
+        path = recorded / f"{family}.json"
+        saved = json.loads(path.read_text()) if path.exists() else {}
+        for tally in tallies(promises, saved):
+            rows.append({"family": family, "promise": tally.promise, "planted": tally.planted, "caught": tally.caught})
+    show(rows, as_json)
+    sys.exit(0 if all(row["planted"] and row["planted"] == row["caught"] for row in rows) else 4)
 
 
 @main.command("cells")

@@ -119,7 +119,14 @@ def _unrelated(promise: Promise, outcomes: Sequence[Outcome]) -> list[str]:
     if any(row.wrong(outcome) for row, outcome in keyed):
         return []
     seen = {row.key: outcome for row, outcome in keyed}
-    return [relation(seen) for relation in promise.relations]
+    return [_related(relation, seen) for relation in promise.relations]
+
+
+def _related(relation: Relation, seen: Mapping[str, Outcome]) -> str:
+    try:
+        return relation(seen)
+    except (KeyError, ValueError) as error:  # a file without the counters that it is promised to have
+        return f"a counter is missing: {error}"
 
 
 def _steps(outcomes: Sequence[Outcome], at: int, before: int = 3, most: int = 9) -> tuple[Step, ...]:

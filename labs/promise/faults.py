@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from labs.probe.script import NEVER, Outcome
 from labs.promise import Promise, Row, judge
 
+LONG, SHOWN = 1000, 200  # a script of more rows is a repetition: faults are planted in the first ones
 Recorded = list[tuple[int, str, int, int]]  # of each row: errno, text, start and end in us from the first start
 
 
@@ -33,6 +34,11 @@ class Tally:
     @property
     def caught(self) -> int:
         return self.planted - len(self.missed)
+
+
+def shortened(promise: Promise) -> Promise:
+    """The promise with the beginning of a long script."""
+    return replace(promise, rows=promise.rows[:SHOWN]) if len(promise.rows) > LONG else promise
 
 
 def to_record(outcomes: Sequence[Outcome]) -> Recorded:
@@ -69,7 +75,7 @@ def tallies(promises: Iterable[Promise], recorded: Mapping[str, Sequence[Sequenc
         tally(promise, kept(promise, from_record(promise, recorded[promise.name])))
         if promise.name in recorded
         else Tally(promise.name, 0, 0, ())
-        for promise in promises
+        for promise in map(shortened, promises)
     ]
 
 

@@ -229,6 +229,7 @@ PROMISES = (
         "cgroup-v2.rst, cgroup.events: 'populated: 1 if the cgroup or its descendants contains any live processes;"
         " otherwise, 0'",
         within("a", *_unpopulated(4)),
+        needs=("cgroup.events",),
     ),
     Promise("processes that end in many groups at once leave them all removable (35)", LAST, _at_once(6, 5)),
     Promise(
