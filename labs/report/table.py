@@ -42,9 +42,10 @@ def verdict_rows(run: Run) -> list[Row]:
 def table(run: Run) -> Table:
     """The rows as a table; words carry the meaning, colour only repeats it."""
     made = Table()
-    for column in ("cell", "case", "outcome"):
-        made.add_column(column, no_wrap=True, overflow="fold")  # a name cut off with an ellipsis cannot be copied
-    made.add_column("reason", overflow="fold")
+    made.add_column("cell", no_wrap=True, overflow="fold")  # a name cut off with an ellipsis cannot be copied
+    made.add_column("case", max_width=40, overflow="fold")
+    made.add_column("outcome", no_wrap=True)
+    made.add_column("reason", min_width=30, overflow="fold")
     for row in verdict_rows(run):
         made.add_row(Text(row.cell), Text(row.case), Text(row.outcome, STYLE[row.outcome]), Text(row.reason))
     return made
