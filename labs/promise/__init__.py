@@ -64,7 +64,7 @@ class Promise:
     needs: tuple[str, ...] = ()
     relations: tuple[Relation, ...] = ()
     rounds: int = 1
-    full: bool = False  # takes seconds by its nature: only in the large size
+    full: bool = False  # costs half a second or more under emulation: only in the large size
     phase_ms: int = 10_000
 
     @property

@@ -74,6 +74,7 @@ PROMISES = (
         "cpu_weight_write_u64: 'round-trip conversions preserve the original value over the entire range'",
         within("a", *(row for value in range(1, 10_001) for row in kept("cpu.weight", str(value)))),
         needs=("cpu.weight",),
+        full=True,
     ),
     Promise(
         "cpu.weight.nice gives back what was written (2)",

@@ -380,18 +380,21 @@ PROMISES = (
         "cgroup-v2.rst, cgroup.freeze and cgroup.kill",
         within("a", *_kill_in_race(8)),
         needs=("cgroup.freeze",),
+        full=True,
     ),
     Promise(
         "processes that move while groups freeze and thaw are in the end as their group is (27)",
         "cgroup_freezer_migrate_task counts frozen tasks under css_set_lock",
         within("b", *within("a", *_moved_in_race(8))),
         needs=("cgroup.freeze",),
+        full=True,
     ),
     Promise(
         "processes that fork as fast as they can freeze and thaw (27)",
         DOCS,
         within("a", *_storm(5)),
         needs=("cgroup.freeze",),
+        full=True,
     ),
     Promise(
         "limits that are written and processes that pass leave a group frozen (27)",

@@ -160,7 +160,7 @@ PROMISES = (
             *_ended(*range(RACERS)),
         ),
         needs=("memory.max",),
-        rounds=4,
+        rounds=2,
         phase_ms=8_000,
     ),
     Promise(

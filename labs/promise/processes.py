@@ -374,6 +374,7 @@ PROMISES = (
         "a process whose threads come and go moves whole, whoever moves it (21)",
         "cgroup-v2.rst, Processes; cgroup_threadgroup_rwsem keeps threads from starting and ending during a move",
         within("a", *within("b", *_whole_in_race(15))),
+        full=True,
     ),
     Promise(
         "a process is listed and moves after its first thread has ended (21, 23)",
@@ -391,16 +392,19 @@ PROMISES = (
         "a process that rests is listed while others come and go (23)",
         "cgroup-v2.rst, cgroup.procs: 'lists the PIDs of all processes which belong to the cgroup one-per-line'",
         within("a", *within("b", *_listed(80))),
+        full=True,
     ),
     Promise(
         "a thread that rests is listed while others come and go (23)",
         "cgroup-v2.rst, cgroup.threads; css_task_iter_advance over more than one page of output",
         within("a", *within("b", *_threads_listed(5))),
+        full=True,
     ),
     Promise(
         "lists can be read while their processes and threads end (23)",
         "cgroup-v2.rst, cgroup.procs and cgroup.threads; css_task_iter_advance skips those that are gone",
         within("a", *_read_while_they_end(100)),
+        full=True,
     ),
     Promise(
         "a child starts in its parent's group, or in the one that clone3 names (24)",
@@ -433,6 +437,7 @@ PROMISES = (
         within("a", *_BOTH[0]),
         needs=("memory.max",),
         relations=_BOTH[1],
+        full=True,
     ),
     Promise(
         "of all who fork at once no more succeed than pids.max allows, and each is counted (28)",

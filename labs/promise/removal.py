@@ -222,7 +222,7 @@ LAST += " directory. Note that a cgroup which doesn't have any children and is a
 LAST += " considered empty and can be removed'"
 PROMISES = (
     Promise("a group can be removed once its last process was reaped (35)", LAST, _reaped("exit 0", 3)),
-    Promise("a group can go once its last process was killed and reaped (35)", LAST, _reaped("signal 9", 3)),
+    Promise("a group can go once its last process was killed and reaped (35)", LAST, _reaped("signal 9", 3), full=True),
     Promise("groups can be removed once the processes of a tree were killed and reaped (35)", LAST, _many(6)),
     Promise(
         "a group is told to be empty once its last process was reaped (35)",
@@ -231,7 +231,7 @@ PROMISES = (
         within("a", *_unpopulated(4)),
         needs=("cgroup.events",),
     ),
-    Promise("processes that end in many groups at once leave them all removable (35)", LAST, _at_once(6, 5)),
+    Promise("processes that end in many groups at once leave them all removable (35)", LAST, _at_once(6, 5), full=True),
     Promise(
         "a group whose processes the caller has not reaped can be removed (36)",
         LAST,
@@ -239,10 +239,7 @@ PROMISES = (
         phase_ms=RMDIR_MS * 2,
     ),
     Promise(
-        "rmdir returns while the processes of the group end (36)",
-        LAST,
-        _dying(14),
-        phase_ms=RMDIR_MS * 2,
+        "rmdir returns while the processes of the group end (36)", LAST, _dying(14), phase_ms=RMDIR_MS * 2, full=True
     ),
     Promise(
         "rmdir returns when an end in the group has to wait for the caller (36)",
@@ -261,12 +258,14 @@ PROMISES = (
         "cgroup_procs_write and cgroup_rmdir hold cgroup_mutex; kernfs_get_active gives ENODEV",
         _or_there(20, "attach"),
         relations=tuple(either(f"come {n}", f"go {n}") for n in range(20)),
+        full=True,
     ),
     Promise(
         "a process starts in a group or the group is removed, not both (19, 20)",
         "cgroup_css_set_fork holds cgroup_mutex and gives ENODEV for a dead cgroup",
         _or_there(20, "spawn"),
         relations=tuple(either(f"come {n}", f"go {n}") for n in range(20)),
+        full=True,
     ),
     Promise(
         "controllers of a removed group are counted as dying at once (20)",

@@ -333,6 +333,7 @@ PROMISES = (
         within("a", *within("a/b", *_SUBSET[0])),
         needs=("cpu.weight",),
         relations=_SUBSET[1],
+        full=True,
     ),
     Promise(
         "a group is complete when mkdir returns and gone when rmdir does (18, 20)",
