@@ -15,7 +15,7 @@ from labs.probe.script import BARRIER, NEVER, Op, Outcome, op, run_script
 
 ROOT = "/sys/fs/cgroup/lab-model"
 TOGETHER = 16  # cases whose lanes run in one phase, one case after the other: a phase costs more than a `meet`
-MEETINGS = 3
+MEETINGS = 1
 CALL_OPS = 16_000  # a guest call's most; each read keeps a page of the guest's memory
 REAP_MS = 2_000
 PHASE_MS = 20_000

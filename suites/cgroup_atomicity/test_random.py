@@ -1,0 +1,65 @@
+"""Random sequences of operations, judged by a model of cgroup v2: one after the other, and in lanes at the same time.
+
+Nothing here is written for a certain defect. `masked` leaves out of the sequences what known defects need, so that
+whatever else is wrong shows; the others contain it.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+
+import pytest
+
+from labs import catalog
+from labs.casebook import Bench
+from labs.invariant.known import explain
+from labs.model.act import Case
+from labs.model.carry import ROOT, kernel_of, run_cases
+from labs.model.draw import batches
+from labs.model.driver import Effort, Finding, examine
+from labs.model.fit import mask
+from labs.probe.promises import root_group
+
+SEQUENCES, FULL_SEQUENCES = 300, 8_000
+EFFORT, FULL_EFFORT = Effort(runs=1_000, seconds=20), Effort(runs=4_000, seconds=120)
+NEWEST = (99,)  # a kernel whose version is not known is taken for a new one
+MASKS: dict[str, Callable[[Case], Case]] = {"masked": mask, "known": lambda case: case}
+
+masks = pytest.mark.parametrize("masked", MASKS)
+
+
+def look(bench: Bench, masked: str, *, concurrent: bool) -> Finding:
+    """Run random sequences; of what is wrong, that which no known defect explains comes first."""
+    count = (FULL_SEQUENCES if bench.full else SEQUENCES) * (3 if concurrent else 1)
+    with bench.watching(), root_group(bench.guest, ROOT) as files:
+        kernel = kernel_of(bench.guest, bench.kernel or NEWEST, files)
+        cases = batches(bench.seed, count, kernel, concurrent=concurrent, mask=MASKS[masked])
+        findings = examine(
+            lambda some: run_cases(bench.guest, some),
+            cases,
+            kernel,
+            concurrent=concurrent,
+            replay=replay(bench, f"random_{'concurrent' if concurrent else 'sequential'} and {masked}"),
+            effort=FULL_EFFORT if bench.full else EFFORT,
+        )
+    known = catalog.known_defects()
+    return min(findings, key=lambda finding: explain(finding[0], known, bench.kernel, finding[1]).outcome != "fail")
+
+
+def replay(bench: Bench, which: str) -> str:
+    """The command that does the same again."""
+    found = bench.booted.artifacts.found
+    cell = ["--kernel", found.kernel.asked, "--runtime", found.runtime.asked, "--seed", str(bench.seed)]
+    size = ["--full"] if bench.full else []
+    return shlex.join(["pytest", "suites/cgroup_atomicity/test_random.py", "-k", which, *cell, *size])
+
+
+@masks
+def test_random_sequential(bench: Bench, judge, masked):
+    judge(*look(bench, masked, concurrent=False))
+
+
+@masks
+def test_random_concurrent(bench: Bench, judge, masked):
+    judge(*look(bench, masked, concurrent=True))
