@@ -330,6 +330,7 @@ PROMISES = (
         "cgroup_enter_frozen in do_signal_stop; cgroup-v2.rst, cgroup.freeze",
         within("a", *_stopped()),
         needs=("cgroup.freeze",),
+        full=True,
     ),
     Promise(
         "who comes into a frozen group freezes, who leaves it runs (27)",
@@ -343,6 +344,7 @@ PROMISES = (
         " ancestor cgroups'",
         within("a", *within("a/b", *within("a/c", *_levels()))),
         needs=("cgroup.freeze",),
+        full=True,
     ),
     Promise(
         "a group with processes of its own freezes with those below (27)",

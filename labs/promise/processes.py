@@ -418,6 +418,7 @@ PROMISES = (
         within("a", *within("b", *within("c", *_born_in_race(20)))),
         needs=("pids.max",),
         relations=(_all_there(20),),
+        full=True,
     ),
     Promise(
         "groups that are emptied while their processes fork lose nobody (21, 24)",

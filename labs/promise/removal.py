@@ -230,6 +230,7 @@ PROMISES = (
         " otherwise, 0'",
         within("a", *_unpopulated(4)),
         needs=("cgroup.events",),
+        full=True,
     ),
     Promise("processes that end in many groups at once leave them all removable (35)", LAST, _at_once(6, 5), full=True),
     Promise(

@@ -462,6 +462,7 @@ PROMISES = (
         "populated is told once for each change, up to the root of the change (34)",
         "cgroup-v2.rst, (Un)populated Notification: 'poll and [id]notify events are triggered when the value changes'",
         within("a", *within("a/b", *within("a/c", *_flips()))),
+        full=True,
     ),
     Promise(
         "a poll of cgroup.events ends at a change and not before (34)",

@@ -21,7 +21,7 @@ from labs.model.driver import Effort, Finding, examine
 from labs.model.fit import mask
 from labs.probe.promises import root_group
 
-SEQUENCES, FULL_SEQUENCES = 300, 8_000
+SEQUENCES, FULL_SEQUENCES = 100, 8_000
 EFFORT, FULL_EFFORT = Effort(runs=1_000, seconds=20), Effort(runs=4_000, seconds=120)
 NEWEST = (99,)  # a kernel whose version is not known is taken for a new one
 MASKS: dict[str, Callable[[Case], Case]] = {"masked": mask, "known": lambda case: case}
@@ -31,6 +31,8 @@ masks = pytest.mark.parametrize("masked", MASKS)
 
 def look(bench: Bench, masked: str, *, concurrent: bool) -> Finding:
     """Run random sequences; of what is wrong, that which no known defect explains comes first."""
+    if masked == "known" and not bench.full:
+        pytest.skip("part of --full: a race that is found is then made small, which takes its time")
     count = (FULL_SEQUENCES if bench.full else SEQUENCES) * (3 if concurrent else 1)
     with bench.watching(), root_group(bench.guest, ROOT) as files:
         kernel = kernel_of(bench.guest, bench.kernel or NEWEST, files)
