@@ -22,7 +22,7 @@ KINDS = 3  # of what is wrong: examples of the first ones are made smaller
 class Effort:
     """How hard to try for a small example: runs of all candidates of a round, and seconds in all."""
 
-    runs: int = 1_000
+    runs: int = 400
     seconds: float = 20
     sequential: int = 8  # runs of a candidate without lanes: what dies by itself takes its time
 
@@ -116,7 +116,7 @@ def in_line(case: Case, most: int = 8) -> str:
     """A small case on one line, as 'mkdir a; [write a/cpu.max 'max' | write a/cpu.max.burst '500']; read a/cpu.max'."""
     if len(case.acts) > most:
         return "see there"
-    lanes = " | ".join("; ".join(map(str, lane)) for lane in case.lanes)
+    lanes = " | ".join("; ".join(map(str, lane)) for lane in case.lanes if lane)
     return "; ".join([*map(str, case.before), *([f"[{lanes}]"] if lanes else []), *map(str, case.after)])
 
 

@@ -15,7 +15,7 @@ from labs.probe.values import Value, table
 
 ROOT = "/sys/fs/cgroup"
 FOLDER = "/run/cgroup-lab"  # in the guest: plans and tables
-CAPACITY = 400_000  # operations a thread; 25 bytes each, held in the guest's memory until the run is over
+CAPACITY = 250_000  # operations a thread; 32 bytes each, held in the guest's memory until the run is over
 
 
 class Absent(LabError):

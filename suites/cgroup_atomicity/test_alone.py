@@ -13,7 +13,7 @@ from labs.probe.register import Load, group, run_register
 from labs.probe.stream import Report
 
 PAIRS = {"weights": ("cpu.weight", "io.weight"), "bandwidth": ("cpu.max", "cpu.max.burst")}
-SECONDS, FULL_SECONDS = 4, 60
+SECONDS, FULL_SECONDS = 3, 60
 # A cap on what is plausible without contention from outside, not a target: the slowest of these writes, cpu.max, took
 # 33 us at the median under emulation on an idle group tree.
 WRITE_BOUND_US = 5_000

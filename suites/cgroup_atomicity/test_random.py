@@ -15,14 +15,15 @@ from labs import catalog
 from labs.casebook import Bench
 from labs.invariant.known import explain
 from labs.model.act import Case
-from labs.model.carry import ROOT, kernel_of, run_cases
+from labs.model.carry import ROOT, crowd, kernel_of, run_cases
 from labs.model.draw import batches
 from labs.model.driver import Effort, Finding, examine
 from labs.model.fit import mask
 from labs.probe.promises import root_group
 
 SEQUENCES, FULL_SEQUENCES = 100, 8_000
-EFFORT, FULL_EFFORT = Effort(runs=1_000, seconds=20), Effort(runs=4_000, seconds=120)
+CROWD = 800
+EFFORT, FULL_EFFORT = Effort(runs=400, seconds=20), Effort(runs=4_000, seconds=120)
 NEWEST = (99,)  # a kernel whose version is not known is taken for a new one
 MASKS: dict[str, Callable[[Case], Case]] = {"masked": mask, "known": lambda case: case}
 
@@ -34,7 +35,7 @@ def look(bench: Bench, masked: str, *, concurrent: bool) -> Finding:
     if masked == "known" and not bench.full:
         pytest.skip("part of --full: a race that is found is then made small, which takes its time")
     count = (FULL_SEQUENCES if bench.full else SEQUENCES) * (3 if concurrent else 1)
-    with bench.watching(), root_group(bench.guest, ROOT) as files:
+    with bench.watching(), root_group(bench.guest, ROOT) as files, crowd(bench.guest, CROWD if concurrent else 0):
         kernel = kernel_of(bench.guest, bench.kernel or NEWEST, files)
         cases = batches(bench.seed, count, kernel, concurrent=concurrent, mask=MASKS[masked])
         findings = examine(
