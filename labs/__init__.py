@@ -9,9 +9,11 @@
     guest       a running machine: run, put, get, facts
     console     what the kernel said, live (signatures: how it says it)
     promise     what the kernel promises, as scripts with what must come of each operation
+    model       a small cgroup v2 in Python, and random sequences that it must explain
     probe       what was done in the guest -> History, Outcome
     invariant   pure functions: History -> Verdict
     report      Record on disk -> JUnit, HTML
+    casebook    what a suite works with: a cell's guest, its histories, its record
 
 Imports run one way, later stages import earlier ones only; errors, deadline, command and version serve all.
 `labs` never imports pytest: `conftest.py` is the only bridge.

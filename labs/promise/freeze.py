@@ -337,6 +337,7 @@ PROMISES = (
         "cgroup-v2.rst, cgroup.freeze: 'They also can enter and leave a frozen cgroup'; cgroup_freezer_migrate_task",
         within("b", *within("a", *_moved())),
         needs=("cgroup.freeze",),
+        full=True,
     ),
     Promise(
         "a group is frozen while it or one above it is (27)",
@@ -403,6 +404,7 @@ PROMISES = (
         "cgroup-v2.rst, cgroup.freeze: only a write to the file changes it",
         within("b", *within("a", *_kept())),
         needs=("cgroup.freeze", "cpu.weight", "pids.max", "memory.high", "cpu.max"),
+        full=True,
     ),
     Promise(
         "frozen is told once for each change (34)",

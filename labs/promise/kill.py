@@ -438,5 +438,6 @@ PROMISES = (
             ),
         ),
         needs=("cgroup.kill",),
+        full=True,
     ),
 )

@@ -215,6 +215,7 @@ PROMISES = (
         ),
         needs=("cpu.max",),
         relations=(monotone("first", "middle", "last"), _cpu_stat, _bandwidth(20_000, 100_000)),
+        full=True,
     ),
     Promise(
         "a parent has used at least what its children had (33)",
