@@ -15,7 +15,7 @@ from labs.probe.stream import Listing, Report
 STATE = "/run/cgroup-lab-state"  # the runtime's --root
 ROOTFS = "/run/cgroup-lab-rootfs"
 STEP_SECONDS = 60
-PAUSE_US = 1000  # between a thread's operations: the runtime shares the CPUs
+PAUSE_US = 2000  # between a thread's operations: the runtime shares the CPUs
 
 
 def configuration(cgroup: str) -> dict[str, Any]:
@@ -97,12 +97,15 @@ def run_containers(
 
 
 def listing(guest: Guest, parent: str) -> Listing:
-    """What containers can leave behind: groups, the runtime's states, processes, mounts."""
+    """What containers can leave behind: groups, the runtime's states, processes, mounts.
+
+    A zombie is not left behind by the runtime: it waits for the guest's init, which reaps at its own pace.
+    """
     told = guest.sections(
         f"""
         show cgroups find {parent} -mindepth 1 -type d
         show states ls {STATE}
-        show processes sh -c 'ps -eo comm= | grep -E "^(runc|crun|busybox|sleep)"'
+        show processes sh -c 'ps -eo stat=,comm= | grep -vE "^Z" | grep -oE "(runc|crun|busybox|sleep)$"'
         show mounts grep -E '{ROOTFS}|{STATE}' /proc/mounts
         """
     )
