@@ -65,6 +65,9 @@ FILES = {
     )
 }
 
+# Files that are tested together: one pair that shares nothing, and one that is coupled.
+PAIRS = {"weights": ("cpu.weight", "io.weight"), "bandwidth": ("cpu.max", "cpu.max.burst")}
+
 
 def table(name: str, seed: int) -> list[Value]:
     """Values of a file in a random but repeatable order, the refused ones spread among them (about 2 in 100).

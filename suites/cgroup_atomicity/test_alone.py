@@ -11,8 +11,8 @@ from labs.invariant.latency import latency
 from labs.probe.history import WRITE
 from labs.probe.register import Load, group, run_register
 from labs.probe.stream import Report
+from labs.probe.values import PAIRS
 
-PAIRS = {"weights": ("cpu.weight", "io.weight"), "bandwidth": ("cpu.max", "cpu.max.burst")}
 SECONDS, FULL_SECONDS = 3, 60
 # A cap on what is plausible without contention from outside, not a target: the slowest of these writes, cpu.max, took
 # 33 us at the median under emulation on an idle group tree.

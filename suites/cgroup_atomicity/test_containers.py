@@ -14,8 +14,8 @@ from labs.probe.containers import run_containers
 from labs.probe.register import Load, group
 from labs.probe.steps import STEPS
 from labs.probe.stream import Report
+from labs.probe.values import PAIRS
 
-PAIRS = {"weights": ("cpu.weight", "io.weight"), "bandwidth": ("cpu.max", "cpu.max.burst")}
 FILES = [name for names in PAIRS.values() for name in names]
 OWN = ["cpu.weight", "cpu.max"]  # in each container's own group
 COUNT, FULL_COUNT, WORKERS = 30, 300, 3
