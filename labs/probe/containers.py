@@ -15,7 +15,7 @@ from labs.probe.stream import Listing, Report
 STATE = "/run/cgroup-lab-state"  # the runtime's --root
 ROOTFS = "/run/cgroup-lab-rootfs"
 STEP_SECONDS = 60
-PAUSE_US = 2000  # between a thread's operations: the runtime shares the CPUs
+PAUSE_US = 5000  # between a thread's operations: the runtime shares the CPUs
 
 
 def configuration(cgroup: str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def run_containers(
     tables = tables_for([*(load.path for load in loads), *own], seed)
     names = list(tables)
     cgroup = parent.removeprefix("/sys/fs/cgroup")
-    plan = [f"capacity {CAPACITY // 4}", f"seed {seed}", f"pause {PAUSE_US}", *load_lines(guest, loads, tables)]
+    plan = [f"capacity {CAPACITY // 4}", f"seed {seed}", f"pause {PAUSE_US}", *load_lines(loads, tables)]
     plan.append(
         f"containers {count} {workers} {STEP_SECONDS} {runtime} {STATE} {FOLDER}/bundles {FOLDER}/template {parent}"
     )

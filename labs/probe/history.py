@@ -7,6 +7,7 @@ cgroup file, with its start and end on the guest's CLOCK_MONOTONIC.
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,11 @@ class History:
         for index, register in enumerate(self.registers):
             columns[f"expect{index}"] = register.expect
             columns[f"operations{index}"] = register.operations
-        with path.open("xb") as out:
-            np.savez_compressed(out, **columns)
+        # as np.savez_compressed, but at zlib's lowest level: a quarter of the time for a few percent in size
+        with path.open("xb") as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name, column in columns.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, column, allow_pickle=False)
 
     @classmethod
     def load(cls, path: Path) -> History:

@@ -36,9 +36,9 @@ def group(guest: Guest, name: str, files: Sequence[str]) -> Iterator[str]:
     """A cgroup called `name` that has `files`; removed at the end. Absent names the file that is not there."""
     path = f"{ROOT}/{name}"
     controllers = " ".join(f"+{c}" for c in sorted({file.split(".")[0] for file in files} - {"cgroup"}))
-    guest.must(f"echo {shlex.quote(controllers)} > {ROOT}/cgroup.subtree_control; mkdir {path}")
+    make = f"echo {shlex.quote(controllers)} > {ROOT}/cgroup.subtree_control; mkdir {path}"
+    listed = guest.must(f"{make} && ls {path} && cat {ROOT}/cgroup.controllers").split()
     try:
-        listed = guest.must(f"ls {path}; cat {ROOT}/cgroup.controllers").split()
         for file in files:
             if file not in listed:
                 raise Absent(f"{file} does not exist here (controllers: {' '.join(listed[-10:])})")
@@ -48,10 +48,10 @@ def group(guest: Guest, name: str, files: Sequence[str]) -> Iterator[str]:
             guest.run(f"rmdir {path}", 10)
 
 
-def run_register(guest: Guest, loads: Sequence[Load], *, seconds: float, seed: int) -> Report:
-    """Hammer the files of `loads` for `seconds` and return what happened."""
+def run_register(guest: Guest, loads: Sequence[Load], *, seconds: float, seed: int, capacity: int = CAPACITY) -> Report:
+    """Hammer the files of `loads` until one thread has `capacity` operations on record, for `seconds` at most."""
     tables = tables_for([load.path for load in loads], seed)
-    plan = [f"seconds {seconds}", f"capacity {CAPACITY}", f"seed {seed}", *load_lines(guest, loads, tables)]
+    plan = [f"seconds {seconds}", f"capacity {capacity}", f"seed {seed}", *load_lines(loads, tables)]
     return run_agent(guest, plan, tables, seconds=seconds + 30, facts={"seed": seed})
 
 
@@ -60,9 +60,9 @@ def tables_for(paths: Sequence[str], seed: int) -> dict[str, list[Value]]:
     return {name: table(name, seed) for name in names}
 
 
-def load_lines(guest: Guest, loads: Sequence[Load], tables: dict[str, list[Value]]) -> list[str]:
-    """Plan lines: writers go round the CPUs first, so that no two of them share one while there are enough."""
-    cpus = int(guest.must("nproc"))
+def load_lines(loads: Sequence[Load], tables: dict[str, list[Value]]) -> list[str]:
+    """Plan lines. Writers take turns round the CPUs, readers too from the last one back: while there are enough, no
+    two writers share one."""
     names = list(tables)
     lines, writer, reader = [], 0, 0
     for number, load in enumerate(loads):
@@ -70,10 +70,10 @@ def load_lines(guest: Guest, loads: Sequence[Load], tables: dict[str, list[Value
         lines.append(f"target {number} {names.index(load.path.rsplit('/', 1)[-1])} {load.path}")
         share = len(values) // max(1, load.writers)
         for i in range(load.writers):
-            lines.append(f"writer {number} {i * share} {share} {writer % cpus}")
+            lines.append(f"writer {number} {i * share} {share} {writer}")
             writer += 1
         for _ in range(load.readers):
-            lines.append(f"reader {number} {(cpus - 1 - reader) % cpus}")
+            lines.append(f"reader {number} {reader}")
             reader += 1
     return lines
 

@@ -27,9 +27,10 @@ DUMP_SECONDS = 10.0  # a CPU that does not answer the others' NMI is waited for 
 
 # One row an accelerator. -cx16: QEMU 7.2's TCG gets the flags of cmpxchg16b wrong often enough that Debian's 6.12
 # kernels end in exc_debug_kernel (seen 3 times in 3 boots of 6.12.107; about 18 boots without it were clean).
+# -erms, -fsrm: without them the kernel copies and clears memory in words; TCG runs `rep movsb` a byte at a time.
 ACCELERATION = {
     "kvm": ("-accel", "kvm", "-cpu", "host"),
-    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max,-cx16"),
+    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max,-cx16,-erms,-fsrm"),
 }
 
 

@@ -201,6 +201,8 @@ static void *work(void *argument)
 		if (w->pause_us)
 			usleep(w->pause_us);
 	}
+	if (w->done + 2 > w->capacity)
+		atomic_store(w->stop, true); /* what the others did from here on would race with nobody */
 	if (fd >= 0)
 		close(fd);
 	if (order)

@@ -74,7 +74,7 @@ static void read_line(const char *line)
 	struct worker w = {.cpu = -1};
 	struct containers *c = &containers;
 	char path[PATH], name[64];
-	int a, b;
+	int a, b, turn, cpus = sysconf(_SC_NPROCESSORS_ONLN);
 
 	if (sscanf(line, "seconds %lf", &seconds) == 1 || sscanf(line, "capacity %u", &capacity) == 1 ||
 	    sscanf(line, "seed %lu", &seed) == 1 || sscanf(line, "pause %d", &pause_us) == 1)
@@ -84,11 +84,13 @@ static void read_line(const char *line)
 	} else if (sscanf(line, "target %d %d %511s", &a, &b, path) == 3) {
 		targets[within(a, MAX_TARGETS, line)] = target_open(a, path, table_at(b, line));
 		target_count = a + 1 > target_count ? a + 1 : target_count;
-	} else if (sscanf(line, "writer %d %d %d %d", &a, &w.first, &w.count, &w.cpu) == 4) {
+	} else if (sscanf(line, "writer %d %d %d %d", &a, &w.first, &w.count, &turn) == 4) {
 		w.kind = WRITE;
+		w.cpu = turn % cpus;
 		add_worker(line, a, w);
-	} else if (sscanf(line, "reader %d %d", &a, &w.cpu) == 2) {
+	} else if (sscanf(line, "reader %d %d", &a, &turn) == 2) {
 		w.kind = READ;
+		w.cpu = cpus - 1 - turn % cpus;
 		add_worker(line, a, w);
 	} else if (sscanf(line, "containers %d %d %d %511s %511s %511s %511s %511s", &c->count, &c->workers,
 			  &c->step_seconds, c->runtime, c->root, c->bundles, c->template, c->cgroup) == 8) {
@@ -129,7 +131,8 @@ int main(int argc, char **argv)
 		containers.first_target = target_count;
 		containers_run(&containers, stdout);
 	} else {
-		usleep(seconds * 1e6);
+		while (!atomic_load(&stop) && now() - began < seconds * 1e9)
+			usleep(1000);
 	}
 	atomic_store(&stop, true);
 	for (int i = 0; i < worker_count; i++)
