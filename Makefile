@@ -15,11 +15,12 @@ check: setup
 	.venv/bin/mypy
 
 test: check ## selftests, then a short run on real guests
-	$(PYTEST) suites/selftest -q
+	$(PYTEST) suites/selftest -q -n auto
 	$(PYTEST) suites/guest suites/cgroup_atomicity -m "not full" $(ARGS)
 
 test-full: check ## all of it: every provider check, three kernel lines, both runtimes
-	$(PYTEST) suites/selftest suites/guest -q
+	$(PYTEST) suites/selftest -q -n auto
+	$(PYTEST) suites/guest -q
 	$(PYTEST) suites/cgroup_atomicity --kernel 6.1 --kernel 6.12 --kernel 7.3 --runtime runc --runtime crun $(ARGS)
 
 bench: setup ## the lab's own figures on the default cell

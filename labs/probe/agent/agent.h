@@ -48,7 +48,9 @@ struct target *target_open(int id, const char *path, const struct table *table);
 /* One thread at work on one target, with a bounded record of what it did. */
 struct worker {
 	struct target *target;
+	pthread_barrier_t *together; /* where all wait before the first operation, or NULL */
 	atomic_bool *stop;
+	atomic_bool *full; /* set when the record is full, or NULL */
 	uint16_t thread;
 	int kind; /* WRITE: write and read back, READ: only read */
 	int first, count; /* the values that this writer owns */

@@ -193,6 +193,8 @@ static void *work(void *argument)
 		order[i] = order[j];
 		order[j] = kept;
 	}
+	if (w->together)
+		pthread_barrier_wait(w->together);
 	for (uint64_t turn = 0; fd >= 0 && w->done + 2 <= w->capacity && !atomic_load(w->stop); turn++) {
 		if (w->kind == WRITE)
 			do_write(w, fd, order[turn % w->count]);
@@ -201,8 +203,8 @@ static void *work(void *argument)
 		if (w->pause_us)
 			usleep(w->pause_us);
 	}
-	if (w->done + 2 > w->capacity)
-		atomic_store(w->stop, true); /* what the others did from here on would race with nobody */
+	if (w->full && w->done + 2 > w->capacity)
+		atomic_store(w->full, true);
 	if (fd >= 0)
 		close(fd);
 	if (order)

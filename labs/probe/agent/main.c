@@ -30,7 +30,8 @@ static double seconds = 1;
 static uint32_t capacity = 100000;
 static uint64_t seed = 1;
 static int pause_us;
-static atomic_bool stop;
+static pthread_barrier_t together;
+static atomic_bool stop, full;
 
 static void __attribute__((noreturn)) refuse(const char *what, const char *line)
 {
@@ -61,7 +62,9 @@ static void add_worker(const char *line, int target, struct worker plan)
 		within(plan.first, plan.target->table->count, line);
 		within(plan.count - 1, plan.target->table->count - plan.first, line);
 	}
+	plan.together = &together;
 	plan.stop = &stop;
+	plan.full = &full;
 	plan.thread = within(worker_count, MAX_WORKERS, line);
 	plan.capacity = capacity;
 	plan.pause_us = pause_us;
@@ -121,6 +124,7 @@ int main(int argc, char **argv)
 		read_line(line);
 	fclose(plan);
 
+	pthread_barrier_init(&together, NULL, worker_count ? worker_count : 1);
 	int64_t began = now();
 	for (int i = 0; i < worker_count; i++)
 		running[i] = worker_start(plans[i]);
@@ -131,7 +135,8 @@ int main(int argc, char **argv)
 		containers.first_target = target_count;
 		containers_run(&containers, stdout);
 	} else {
-		while (!atomic_load(&stop) && now() - began < seconds * 1e9)
+		/* once a record is full, what the others do races with one thread less */
+		while (!atomic_load(&full) && now() - began < seconds * 1e9)
 			usleep(1000);
 	}
 	atomic_store(&stop, true);
