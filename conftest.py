@@ -228,7 +228,14 @@ def judge(request: pytest.FixtureRequest, bench: Bench) -> Judge:
 def pytest_runtest_call(item: pytest.Item) -> None:
     bench = getattr(item, "funcargs", {}).get("bench")
     if bench is not None:
-        bench.case = case_name(item)
+        bench.case, bench.replay = case_name(item), _replay(item)
+
+
+def _replay(item: pytest.Item) -> str:
+    """The command that runs one case again, with the same seed."""
+    option, cell = item.config.option, item.callspec.params["cell"]  # type: ignore[attr-defined]
+    words = ["pytest", item.nodeid, *cell.options, "--seed", str(option.seed), "--known", option.known]
+    return shlex.join([*words, *(["--full"] if option.full else [])])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -274,6 +281,8 @@ def _shape(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error
         report.outcome, report.longrepr = "skipped", (str(item.path), item.location[1] or 0, f"Skipped: {error}")
     elif isinstance(error, LabError):
         report.longrepr = f"{error}\n{error.evidence}"
+    if report.outcome == "failed":
+        report.sections.append(("again", _replay(item)))
     if report.outcome == "failed" and report.when != "teardown":
         report.when = "call" if verdict.outcome == "fail" else "setup"
 
@@ -281,10 +290,13 @@ def _shape(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error
 def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict) -> None:
     cell, case = item.callspec.params["cell"].id, case_name(item)  # type: ignore[attr-defined]
     started = datetime.fromtimestamp(call.start, UTC).isoformat(timespec="seconds")
+    bench = getattr(item, "funcargs", {}).get("bench")
+    bad = verdict.outcome in ("fail", "error")
     result = CaseResult(
         case if call.when != "teardown" else f"{case} (teardown)",  # the case's own outcome stands beside it
         verdict.outcome, verdict, call.duration, verdict.reason,
         started=started, histories=item.stash.get(HISTORIES, ()),
+        console=bench.console_of(case) if bench and bad else "", replay=_replay(item) if bad else "",
     )  # fmt: skip
     item.config.stash[RUN].cell(cell).add(result)
 

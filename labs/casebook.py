@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labs import prepare
+from labs.console import MARK, kernel_lines, slice_of
 from labs.errors import GuestLost, KernelFailed, LabError
 from labs.guest import Guest
 from labs.probe.stream import Report
@@ -42,6 +43,7 @@ class Bench:
     began: float = field(default_factory=time.monotonic)
     ended: str = ""  # in which case, and how, the guest met its end
     case: str = ""  # the case that runs now
+    replay: str = ""  # the command that runs it again, with the same seed
     _reports: dict[str, Report | LabError] = field(default_factory=dict)
     _saved: dict[str, str] = field(default_factory=dict)
 
@@ -90,6 +92,13 @@ class Bench:
         if isinstance(kept, LabError):
             raise kept
         return kept
+
+    def console_of(self, case: str) -> str:
+        """What the kernel said while `case` ran, between its markers; '' when it said nothing."""
+        console = self.booted.guest.console
+        console.poll()
+        text = slice_of(console.text, case)
+        return text if kernel_lines(text) > text.count(MARK) else ""
 
     def saved(self, name: str) -> tuple[str, ...]:
         """Path of the history that `name` left, relative to the cell's folder; empty when there is none."""

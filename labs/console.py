@@ -18,7 +18,7 @@ from labs.signatures import ANY, ANY_SIGNATURE, CUT_HERE, EMULATOR_FAULTS, END_T
 
 REACH = 60  # lines that one splat may take
 BEFORE = 5  # lines shown before a complaint that has no "cut here"
-_MARK = "cgroup-lab: "
+MARK = "cgroup-lab: "
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[ -/]*[0-~])|[\x00-\x08\x0b-\x1f\x7f]")
 # `<4>[    1.234567][ T123] `: level with console_msg_format=syslog, caller with CONFIG_PRINTK_CALLER.
@@ -42,11 +42,11 @@ class Event:
 
 def begin_marker(case: str) -> str:
     """What the lab writes to /dev/kmsg when a case begins."""
-    return f"{_MARK}begin {case}"
+    return f"{MARK}begin {case}"
 
 
 def end_marker(case: str) -> str:
-    return f"{_MARK}end {case}"
+    return f"{MARK}end {case}"
 
 
 def clean(line: str) -> str:
@@ -64,7 +64,7 @@ def _says(line: str, message: str) -> bool:
 
 
 def _is_marker(line: str) -> bool:
-    return any(message.startswith(_MARK) for message in _messages(line) or [line])
+    return any(message.startswith(MARK) for message in _messages(line) or [line])
 
 
 @dataclass
@@ -83,7 +83,7 @@ class _Scan:
         if not self.kernel_lines:
             messages = [line]  # a log without stamps (printk.time=0), a saved excerpt, or firmware before the kernel
         self.lines.append(line)
-        if messages and messages[0].startswith(_MARK):
+        if messages and messages[0].startswith(MARK):
             self.open = None  # a case's name may hold any word: a marker is never a complaint
             return
         for message in messages:

@@ -59,7 +59,7 @@ def _case(cell_id: str, result: CaseResult) -> TestCase:
         classname=clean(cell_id),
         elapsed_sec=result.seconds,
         timestamp=clean(result.started),
-        stdout=clean(verdict.evidence) if verdict else "",
+        stdout=clean("\n\n".join(filter(None, (verdict.evidence if verdict else "", result.console)))),
     )
     why = "not run" if result.outcome == "not-run" else reason(result) or result.outcome
     add = {"failure": case.add_failure_info, "error": case.add_error_info, "skipped": case.add_skipped_info}
@@ -74,6 +74,8 @@ def _details(result: CaseResult) -> str:
     parts = [reason(result), seen(result)]
     if result.verdict:
         parts += [clean(numbers(result.verdict.figures)), counterexample(result.verdict)]
+    if result.replay:
+        parts.append(f"again: {clean(result.replay)}")
     return "\n".join(filter(None, parts))
 
 

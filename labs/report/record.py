@@ -36,7 +36,8 @@ class CaseResult:
     """What came of one case. `attempts` is how often it was tried for this result.
 
     As read back, `attempts` sums over all that was reported for the case, and `earlier` has the outcomes before this
-    one: a pass after a fail stays visible. `histories` are paths of raw evidence, relative to the cell's folder.
+    one: a pass after a fail stays visible. `histories` are paths of raw evidence, relative to the cell's folder;
+    `console` is what the kernel said meanwhile, `replay` the command that runs the case again: both of a bad end only.
     """
 
     case: str
@@ -47,6 +48,8 @@ class CaseResult:
     attempts: int = 1
     started: str = ""
     histories: tuple[str, ...] = ()
+    console: str = ""
+    replay: str = ""
     earlier: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

@@ -6,7 +6,6 @@ whatever else is wrong shows; the others contain it.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 
 import pytest
@@ -45,19 +44,11 @@ def look(bench: Bench, masked: str, *, concurrent: bool) -> Finding:
             cases,
             kernel,
             concurrent=concurrent,
-            replay=replay(bench, f"random_{'concurrent' if concurrent else 'sequential'} and {masked}"),
+            replay=bench.replay,
             effort=FULL_EFFORT if bench.full else EFFORT,
         )
     known = catalog.known_defects()
     return min(findings, key=lambda finding: explain(finding[0], known, bench.kernel, finding[1]).outcome != "fail")
-
-
-def replay(bench: Bench, which: str) -> str:
-    """The command that does the same again."""
-    found = bench.booted.artifacts.found
-    cell = ["--kernel", found.kernel.asked, "--runtime", found.runtime.asked, "--seed", str(bench.seed)]
-    size = ["--full"] if bench.full else []
-    return shlex.join(["pytest", "suites/cgroup_atomicity/test_random.py", "-k", which, *cell, *size])
 
 
 @masks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from bridge import FAIL, HEAD, PASS, Project, Session, suite
 
@@ -255,3 +257,29 @@ def test_known_defects(project: Project, known: str, outcome: str, code: int) ->
 
 def test_a_known_defect_hides_no_other_file(project: Project) -> None:
     assert project.run(suite(LOST), "-k", "weight").code == 1
+
+
+def test_a_bad_end_comes_with_the_command_that_runs_it_again(every_outcome: Session) -> None:
+    replay = every_outcome.result("fail").replay
+    again = ["--kernel", "6.1", "--runtime", "runc", "--seed", str(every_outcome.run.seed), "--known", "report"]
+    assert shlex.split(replay)[0] == "pytest" and shlex.split(replay)[1].endswith("test_it.py::test_fail[6.1_runc]")
+    assert shlex.split(replay)[2:] == again
+    assert replay in every_outcome.text and every_outcome.result("pass").replay == ""
+
+
+def test_a_bad_end_comes_with_what_the_kernel_said_meanwhile(project: Project) -> None:
+    body = f"""
+def say(bench, text):
+    with bench.guest.console.path.open("a") as log: log.write(f"[    9.000001] {{text}}\\n")
+def test_a(bench):
+    for text in ("cgroup-lab: begin it.a", "of a", "cgroup-lab: end it.a"): say(bench, text)
+    assert False
+def test_b(bench, judge):
+    for text in ("cgroup-lab: begin it.b", "of b", "cgroup-lab: end it.b"): say(bench, text)
+    {PASS}
+def test_c(bench): assert False
+"""
+    ended = project.run(suite(body))
+    console = ended.result("a").console
+    assert "of a" in console and "of b" not in console
+    assert ended.result("b").console == ended.result("c").console == ""
