@@ -11,7 +11,7 @@ from labs.errors import LabError
 from labs.guest import Guest
 from labs.prepare import AGENT
 from labs.probe.stream import Report, parse
-from labs.probe.values import Value, table
+from labs.probe.values import START, Value, table
 
 ROOT = "/sys/fs/cgroup"
 FOLDER = "/run/cgroup-lab"  # in the guest: plans and tables
@@ -33,11 +33,12 @@ class Load:
 
 @contextlib.contextmanager
 def group(guest: Guest, name: str, files: Sequence[str]) -> Iterator[str]:
-    """A cgroup called `name` that has `files`; removed at the end. Absent names the file that is not there."""
+    """A cgroup called `name` that has `files`, at their START; removed at the end. Absent names a file that is missing."""
     path = f"{ROOT}/{name}"
     controllers = " ".join(f"+{c}" for c in sorted({file.split(".")[0] for file in files} - {"cgroup"}))
     make = f"echo {shlex.quote(controllers)} > {ROOT}/cgroup.subtree_control; mkdir {path}"
-    listed = guest.must(f"{make} && ls {path} && cat {ROOT}/cgroup.controllers").split()
+    start = "".join(f"echo {START[file]} > {path}/{file} 2> /dev/null; " for file in files if file in START)
+    listed = guest.must(f"{make} && ls {path} && {{ {start}cat {ROOT}/cgroup.controllers; }}").split()
     try:
         for file in files:
             if file not in listed:

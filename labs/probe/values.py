@@ -65,6 +65,9 @@ FILES = {
     )
 }
 
+# What a file holds before a probe begins, where the default would not do: at "max" no burst is refused.
+START = {"cpu.max": "400000 100000"}
+
 # Files that are tested together: one pair that shares nothing, and one that is coupled.
 PAIRS = {"weights": ("cpu.weight", "io.weight"), "bandwidth": ("cpu.max", "cpu.max.burst")}
 
