@@ -17,16 +17,16 @@ which data flows:
     mail        mbox -> mails                         subject     [PATCH k/N]
     gather      bytes of a file -> patches            quilt       lists of patches
     manifest    series.toml                           git         a range of commits
-    read        what a person names -> Series         tree        a tree with changes in memory
+    spec        what a person names -> Series         tree        a tree with changes in memory
     sections    functions of hunks                    place       where one hunk fits
     content     all hunks of a file                   step        one patch on a tree
-    examine     a series on a tree                    apply       the same, written
+    examining   a series on a tree                    applying    the same, written
 """
 
-from labs.series.apply import Applied, apply
+from labs.series.applying import Applied, apply
 from labs.series.content import Landing
-from labs.series.examine import Applicability, examine, lint
-from labs.series.read import read
+from labs.series.examining import Applicability, examine, lint
+from labs.series.spec import read
 from labs.series.values import Branch, FileDiff, Hunk, Malformed, Patch, Problem, Series, Where, by_component
 
 __all__ = [

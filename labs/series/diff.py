@@ -130,7 +130,7 @@ class _Reader:
         elif word == "similarity index" and value[:-1].isdigit():
             draft.similarity = int(value[:-1][:3])
         elif word.endswith(("from", "to")):
-            draft.moved[word] = names.file_name(value[:NAME_LIMIT])
+            draft.moved[word] = names.unquoted(value[:NAME_LIMIT])[0]
 
     def marks(self, draft: Draft) -> None:
         """The `---` and `+++` lines."""
@@ -142,11 +142,12 @@ class _Reader:
                 return
             if len(line) > NAME_LIMIT:
                 self.problem("a file name longer than any file system takes")
-            name = names.file_name(line[4:NAME_LIMIT])
+            name, nothing = names.file_name(line[4:NAME_LIMIT])
+            draft.marks.append(name)
             if prefix == b"--- ":
-                draft.old = name
+                draft.old = names.NO_FILE if nothing else name
             else:
-                draft.new = name
+                draft.new = names.NO_FILE if nothing else name
             draft.header.append(line.rstrip(b"\r\n\t"))
             self.index += 1
 

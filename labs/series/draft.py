@@ -24,6 +24,7 @@ class Draft:
     pair: tuple[str, str] | None = None  # of the `diff --git` line
     old: str | None = None  # of `---`
     new: str | None = None  # of `+++`
+    marks: list[str] = field(default_factory=list)  # both as written, even if their time says that there is no file
     moved: dict[str, str] = field(default_factory=dict)  # `rename from` and its like: these carry no prefix
     modes: dict[str, int] = field(default_factory=dict)  # `old mode`, `new file mode`, ..., `index`
     blobs: tuple[str, str] = ("", "")
@@ -57,12 +58,11 @@ class Draft:
             return 0 if self.pair[0] == self.source else 1
         if self.pair:
             return names.strip_of(*self.pair)
-        sides = self.sides()
-        return names.strip_of(*sides) if sides else None
+        return names.strip_of(self.marks[0], self.marks[1]) if len(self.marks) == 2 else None
 
     def written(self) -> Iterator[str]:
         """Every name anywhere in this part: each must be safe, whichever a tool would use."""
-        yield from (name for name in (self.old, self.new) if name)
+        yield from self.marks
         yield from self.pair or ()
         yield from self.moved.values()
 
@@ -152,7 +152,7 @@ def _incomplete(draft: Draft, made: FileDiff) -> str:
         return "a changed file without a hunk"
     if not made.old or not made.new:
         blob = made.old_blob if made.old else made.new_blob
-        return "" if not blob or is_blob(b"", blob) else "a file's content is missing"
+        return "" if is_blob(b"", blob) else "a file's content is missing"
     return "" if draft.moved or "new mode" in draft.modes else "a file without a hunk"
 
 

@@ -5,20 +5,41 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 _SPACE = re.compile(rb"[ \t\n\v\f\r]+")
 
 
-def file_digest(text: bytes) -> bytes:
-    """SHA-1 of one file's diff (header, then hunk bodies) without white space: git's unit of the sum."""
-    return hashlib.sha1(_SPACE.sub(b"", text), usedforsecurity=False).digest()
+@dataclass(frozen=True)
+class Part:
+    """What git patch-id reads of a file: header lines without `index`, then hunk bodies or the names of both blobs."""
+
+    header: bytes
+    body: bytes
+    binary: bool = False
 
 
-def patch_id(digests: Iterable[bytes]) -> str:
-    """The sum of the digests as little-endian numbers, so that the order of the files does not matter.
+def patch_id(parts: Iterable[Part]) -> str:
+    """The sum of the files' SHA-1s as little-endian numbers, so that the order of the files does not matter.
 
-    Source: builtin/patch-id.c of git, flush_one_hunk().
+    Three things in it look odd and are git's: a file without hunks is hashed together with the next one, after binary
+    data the `diff` line is left out, and binary data at the end adds the hash of nothing.
+    Source: get_one_patchid() in builtin/patch-id.c, git 2.39.
     """
+    texts = [b""]
+    after_hunks = after_binary = False
+    for part in parts:
+        if after_hunks:
+            texts.append(b"")
+        texts[-1] += part.header.partition(b"\n")[2] if after_binary else part.header
+        texts[-1] += part.body
+        if part.binary:
+            texts.append(b"")
+        after_hunks, after_binary = bool(part.body) and not part.binary, part.binary
+    return _sum(hashlib.sha1(_SPACE.sub(b"", text), usedforsecurity=False).digest() for text in texts)
+
+
+def _sum(digests: Iterable[bytes]) -> str:
     total = sum(int.from_bytes(digest, "little") for digest in digests) % (1 << 160)
     return total.to_bytes(20, "little").hex()
 

@@ -25,20 +25,20 @@ def unquoted(field: bytes) -> tuple[str, bytes]:
     return _ESCAPE.sub(byte, found[1]).decode(errors="surrogateescape"), field[found.end() :]
 
 
-def file_name(field: bytes) -> str:
-    """The name in a `--- ` or `+++ ` line, without its time; what carries the beginning of time does not exist.
+def file_name(field: bytes) -> tuple[str, bool]:
+    """The name in a `--- ` or `+++ ` line, without its time; and whether that time says that there is no such file.
 
     >>> file_name(b"a/x.c\\t2026-01-02 03:04:05"), file_name(b"b/gone\\t1970-01-01 00:00:00.000000000 +0000")
-    ('a/x.c', '/dev/null')
+    (('a/x.c', False), ('b/gone', True))
     """
     field = field.rstrip(b"\r\n")
     if field.startswith(b'"'):
-        return unquoted(field)[0]
+        return unquoted(field)[0], False
     name, _, stamp = field.decode(errors="surrogateescape").partition("\t")
     found = None if stamp else _STAMP.search(name)
     if found:
         name, stamp = name[: found.start()], found[0]
-    return NO_FILE if _EPOCH.search(stamp) else name.rstrip(" ")
+    return name.rstrip(" "), bool(_EPOCH.search(stamp))
 
 
 def git_pair(field: bytes) -> tuple[str, str] | None:

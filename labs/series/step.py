@@ -205,3 +205,14 @@ def _moved(diff: FileDiff, view: View, policy: str, converted: bool) -> FileOutc
     gone = () if diff.copy else ((diff.old, None),)
     made = Entry(after.data, _permissions(diff, source.mode))
     return FileOutcome("apply", after.detail, (*gone, (diff.new, made)), after.landings)
+
+
+def _uncopied(diff: FileDiff, view: View, policy: str, converted: bool) -> FileOutcome:
+    """The copy `old` of `new` goes."""
+    there = view.get(diff.old)
+    if there is None:
+        return FileOutcome("done", f"{diff.old} is gone already")
+    after = _content(diff, there, policy, converted)
+    if after.state != "apply":
+        return FileOutcome("conflict", f"{diff.where}: {diff.old} is not the copy that the patch makes")
+    return FileOutcome("apply", after.detail, ((diff.old, None),))

@@ -64,6 +64,10 @@ class View:
             self._seen[path] = self._load(path)
         return self._seen[path]
 
+    def on_disk(self, path: str) -> Entry | None:
+        """The file as it was read for a view of this tree; None where there was none."""
+        return self._seen.get(path)
+
     def _check_folder(self, path: str) -> None:
         if path in self.changed:
             entry = self.changed[path]
@@ -75,6 +79,8 @@ class View:
             mode = os.lstat(self.root / path).st_mode
         except (FileNotFoundError, NotADirectoryError):
             return
+        except OSError as error:
+            raise Unfit(f"{path} cannot be read: {error.strerror}") from None
         if stat.S_ISLNK(mode):
             raise Outside(f"{path} is a symbolic link: the patch would write beyond it")
         if not stat.S_ISDIR(mode):

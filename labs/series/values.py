@@ -98,6 +98,7 @@ class FileDiff:
     new_blob: str = ""
     binary: tuple[Binary, Binary] | None = None  # forward, backward
     copy: bool = False
+    undone: bool = False  # turned around: to undo a copy is no copy
     header: tuple[bytes, ...] = ()  # git's own header lines, without `index`; empty for other diffs
 
     @property
@@ -116,6 +117,7 @@ class FileDiff:
             self.old_blob,
             (self.binary[1], self.binary[0]) if self.binary else None,
             self.copy,
+            not self.undone,
         )
 
     def _header(self) -> bytes:
@@ -129,11 +131,11 @@ class FileDiff:
             lines += [f"--- {old if self.old else '/dev/null'}", f"+++ {new if self.new else '/dev/null'}"]
         return "\n".join(lines).encode(errors="surrogateescape")
 
-    def digest(self) -> bytes:
-        """What git patch-id adds up for this file."""
+    def part(self) -> identity.Part:
+        """What git patch-id hashes of this file."""
         if self.binary:
-            return identity.file_digest(self._header() + (self.old_blob + self.new_blob).encode())
-        return identity.file_digest(self._header() + b"".join(line for hunk in self.hunks for line in hunk.lines))
+            return identity.Part(self._header(), (self.old_blob + self.new_blob).encode(), binary=True)
+        return identity.Part(self._header(), b"".join(line for hunk in self.hunks for line in hunk.lines))
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Patch:
     @cached_property
     def id(self) -> str:
         """Stable patch-id of the diff in git's form, whatever form it was found in."""
-        return identity.patch_id(diff.digest() for diff in self.files)
+        return identity.patch_id(diff.part() for diff in self.files)
 
     def reversed(self) -> Patch:
         return dataclasses.replace(self, files=tuple(diff.reversed() for diff in self.files))

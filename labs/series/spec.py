@@ -21,6 +21,7 @@ from labs.series.values import Branch, Patch, Problem, Series, Where
 LIMIT = 64 << 20  # bytes of one input
 FILES = 10_000  # in one folder
 SUFFIXES = (".patch", ".diff", ".mbox", ".mbx", ".eml")
+_RANGE = re.compile(r"git:(.+)#(.+?)\.\.([^.].*)")
 LISTS = {"series": quilt, "series.conf": guards}
 RUNTIME_FOLDERS = {"libcontainer": "runc", "libcrun": "crun"}
 
@@ -34,13 +35,20 @@ def read(spec: str, stdin: IO[bytes] | None = None) -> tuple[Series, ...]:
 
 
 def _parts(spec: str) -> list[str]:
-    """Split at `+`, but not inside the name of a file that exists: `runc-1.1.15+ds1.patch` is one."""
-    words, parts = spec.split("+"), []
-    while words:
-        longest = next((n for n in range(len(words), 0, -1) if Path("+".join(words[:n]) or "?").exists()), 1)
-        parts.append("+".join(words[:longest]))
-        words = words[longest:]
-    return parts
+    """Split at each `+` that parts names: `runc-1.1.15+ds1.patch` is one file, if it is there."""
+    words = spec.split("+")
+    best: list[list[str] | None] = [None] * len(words) + [[]]  # at i: words[i:] as parts that all exist, if they can be
+    for start in range(len(words) - 1, -1, -1):
+        for end in range(start + 1, len(words) + 1):
+            name, rest = "+".join(words[start:end]), best[end]
+            if best[start] is None and rest is not None and _exists(name):
+                best[start] = [name, *rest]
+    return best[0] or words
+
+
+def _exists(name: str) -> bool:
+    found = _RANGE.fullmatch(name)
+    return name == "-" or Path(found[1] if found else name or "?").exists()
 
 
 def _one(part: str, stdin: IO[bytes] | None) -> Series:
@@ -48,11 +56,11 @@ def _one(part: str, stdin: IO[bytes] | None) -> Series:
         data = (stdin or sys.stdin.buffer).read(LIMIT + 1)
         return _from_data(_bounded(data, "standard input"), "stdin")
     if part.startswith("git:"):
-        found = re.fullmatch(r"git:(.+)#(.+?)\.\.([^.].*)", part)
+        found = _RANGE.fullmatch(part)
         if not found:
             raise BadInput(f"{part}: not a range of commits", mend="write git:REPOSITORY#A..B")
         return _from_data(git.mbox(Path(found[1]), found[2], found[3]), f"{found[2]}..{found[3]}")
-    path = Path(part)
+    path = Path(part or "?")
     if path.is_dir():
         return _from_folder(path)
     if not path.is_file():

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from labs.errors import DoesNotApply, LabError
 from labs.series.content import Landing
-from labs.series.examine import Applicability, lint, rows_of, steps
-from labs.series.tree import Entry, View
+from labs.series.examining import Applicability, lint, rows_of, steps
+from labs.series.tree import Entry, Outside, Unfit, View
 from labs.series.values import Malformed, Problem, Series, Where
 
 
@@ -54,7 +54,7 @@ def apply(series: Series, tree: Path, fuzz: int = 0) -> Applied:
     if not view.changed:
         what = f"series {series.name}: the tree has all of it already"
         raise DoesNotApply(what, mend="base and patched would be the same", evidence=evidence)
-    changes = {path: entry for path, entry in view.changed.items() if entry != before.get(path)}
+    changes = {path: entry for path, entry in view.changed.items() if entry != before.on_disk(path)}
     _commit(tree, changes)
     landings = tuple(landing for one in done for landing in one.landings)
     return Applied(rows, landings, tuple(sorted(changes)))
@@ -64,7 +64,7 @@ def _commit(tree: Path, changes: dict[str, Entry | None]) -> None:
     """Write every file beside the tree's, then swap all by renames; any failure, Ctrl-C too, swaps them back."""
     undo: list[Callable[[], object]] = []
     try:
-        with tempfile.TemporaryDirectory(prefix=".cgroup-lab-", dir=tree) as folder:
+        with tempfile.TemporaryDirectory(prefix=".cgroup-lab-", dir=tree, ignore_cleanup_errors=True) as folder:
             work = Path(folder)
             for number, (path, entry) in enumerate(changes.items()):
                 if entry is not None:
@@ -77,7 +77,7 @@ def _commit(tree: Path, changes: dict[str, Entry | None]) -> None:
                 for action in reversed(undo):
                     action()
                 raise
-    except (OSError, shutil.Error) as error:
+    except (OSError, Outside, Unfit) as error:
         raise LabError(f"{tree}: cannot be changed: {error}", mend="the tree is as before") from None
     for path, entry in changes.items():
         if entry is None:
@@ -97,19 +97,26 @@ def _stage(path: Path, entry: Entry, old: Path) -> None:
 
 
 def _swap(tree: Path, path: str, new: Path | None, aside: Path, undo: list[Callable[[], object]]) -> None:
-    """Put `new` (None: nothing) in the place of a file, which moves aside; every step is noted in `undo`."""
+    """Put `new` (None: nothing) in the place of a file, which moves aside; each step is noted in `undo` first.
+
+    Undoing a step that was not made does nothing.
+    """
     full = tree / path
     for parent in reversed(PurePosixPath(path).parents[:-1]):
         if new is not None and not (tree / parent).is_dir():
+            undo.append(partial(_drop_folder, tree / parent))
             (tree / parent).mkdir()
-            undo.append((tree / parent).rmdir)
-    # each step is noted before it is made, and undoing one that was not made does nothing
     if os.path.lexists(full):
         undo.append(lambda: aside.rename(full) if os.path.lexists(aside) else None)
         full.rename(aside)
     if new is not None:
         undo.append(lambda: full.unlink(missing_ok=True))
         new.rename(full)
+
+
+def _drop_folder(folder: Path) -> None:
+    if folder.is_dir():
+        folder.rmdir()
 
 
 def _verify(tree: Path, changes: dict[str, Entry | None]) -> None:
