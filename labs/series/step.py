@@ -87,12 +87,19 @@ def _state(landings: Sequence[Landing]) -> str:
     return f"fuzz {fuzz}" if fuzz else f"offset {offset}" if offset else "clean"
 
 
+def _kind(diff: FileDiff) -> Callable[[FileDiff, View, str, bool], FileOutcome]:
+    if diff.copy and diff.undone:
+        return _uncopied
+    if not diff.old:
+        return _added
+    if not diff.new:
+        return _deleted
+    return _changed if diff.old == diff.new else _moved
+
+
 def _file(diff: FileDiff, view: View, policy: str, converted: bool) -> FileOutcome:
-    kind: Callable[..., FileOutcome] = (
-        _added if not diff.old else _deleted if not diff.new else _changed if diff.old == diff.new else _moved
-    )
     try:
-        return kind(diff, view, policy, converted)
+        return _kind(diff)(diff, view, policy, converted)
     except Outside as error:
         return FileOutcome("malformed", f"{diff.where}: {error}: refused")
     except Unfit as error:
