@@ -2,6 +2,7 @@
 
     catalog     what may be asked for: kernels, runtimes, images, known defects
     source      where it comes from: the Debian archive
+    series      patches: read, checked, examined against trees, applied whole or not at all
     store       where made things are kept, named by what went in
     build       root image, initramfs, agent
     matrix      Cell: one kernel x runtime x provider

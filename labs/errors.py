@@ -48,3 +48,9 @@ class KernelFailed(LabError):
     """The kernel under test panicked, oopsed or hung: its own failure (`fail`), never infrastructure."""
 
     exit_code = 1
+
+
+class DoesNotApply(LabError):
+    """A patch does not fit the tree it was meant for (`fail`); the tree is as it was."""
+
+    exit_code = 1
