@@ -20,7 +20,7 @@ from rich.console import Console
 
 from labs import catalog, prepare
 from labs.casebook import Bench, named
-from labs.errors import BadInput, GuestLost, KernelFailed, LabError
+from labs.errors import BadInput, GuestLost, KernelFailed, LabError, SeriesFailed
 from labs.invariant.known import explain
 from labs.invariant.verdict import Verdict
 from labs.matrix import Cell, cells
@@ -42,6 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab = parser.getgroup("lab", "validation lab")
     lab.addoption("--kernel", action="append", default=[], help="6.1, 6.12.57, 6.1.192-3, path:/x/bzImage; repeats")
     lab.addoption("--runtime", action="append", default=[], help="runc, crun, runc@1.1.15, path:/x/runc; repeats")
+    lab.addoption("--series", action="append", default=[], help="patches/kernel/x, A+B, an mbox, ...; repeats")
+    lab.addoption("--variant", action="append", default=[], help="config of a built kernel: default, lockdep, ...")
     lab.addoption("--provider", default="qemu", help="qemu")
     lab.addoption("--cell", action="append", default=[], metavar="GLOB", help="only cells whose id matches; repeats")
     lab.addoption("--record", default="records", metavar="DIR", help="where the evidence goes (default: records/)")
@@ -71,7 +73,8 @@ def pytest_configure(config: pytest.Config) -> None:
     lab.addHandler(Progress(config))
     options = config.option
     try:
-        config.stash[CELLS] = cells(options.kernel, options.runtime, options.provider, options.cell)
+        axes = {"variants": options.variant, "series": options.series}
+        config.stash[CELLS] = cells(options.kernel, options.runtime, options.provider, options.cell, **axes)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from None
     if options.seed is None:
@@ -205,7 +208,7 @@ class Judge:
 
     def __call__(self, verdict: Verdict, files: Sequence[str] = (), probe: str = "") -> None:
         """`files`: names of the files judged; `probe`: name of the report that the verdict rests on."""
-        if self.item.config.option.known == "report":
+        if self.item.config.option.known == "report" and verdict.invariant not in self.bench.mends:
             verdict = explain(verdict, catalog.known_defects(), self.bench.kernel, files)
         self.item.stash[VERDICT] = verdict
         self.item.stash[HISTORIES] = self.bench.saved(probe)
@@ -266,6 +269,8 @@ def _verdict(
         return Verdict("assertion", "pass", "")
     if isinstance(error, KernelFailed):
         return Verdict("quiet kernel", "fail", str(error), evidence=error.evidence)
+    if isinstance(error, SeriesFailed):
+        return Verdict("series", "fail", str(error), evidence=error.evidence)
     if isinstance(error, (Absent, pytest.skip.Exception)):
         return Verdict("feature", "skip", str(error))
     if isinstance(error, LabError):

@@ -16,11 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from labs import cleaning, doctor, prepare
+from labs.applicability import kernel_targets, rows, unsound
 from labs.errors import LabError
 from labs.matrix import Cell, cells
 from labs.promise.families import FAMILIES
 from labs.promise.faults import tallies
 from labs.provision import qemu
+from labs.series import Applicability, read
 from labs.source.debian import Archive
 from labs.source.kernels import Kernel, archive_kernels
 from labs.source.runtimes import archive_runtimes
@@ -53,6 +55,9 @@ def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that name cells, as pytest takes them."""
     for option in (
         click.option("--provider", default="qemu", show_default=True),
+        click.option("--cell", "globs", multiple=True, metavar="GLOB", help="Only ids that match; repeats."),
+        click.option("--variant", "variants", multiple=True, help="config of a built kernel: default, lockdep, ..."),
+        click.option("--series", "series", multiple=True, help="patches/kernel/x, A+B, an mbox, ..."),
         click.option("--runtime", "runtimes", multiple=True, help="runc, crun, runc@1.1.15, path:/x/runc"),
         click.option("--kernel", "kernels", multiple=True, help="6.1, 6.12.57, 6.1.192-3, path:/x/bzImage"),
     ):
@@ -118,10 +123,10 @@ def kernels(available: bool, refresh: bool, as_json: bool) -> None:
     archive = Archive(Store.of_user())
     if refresh:
         archive.refresh()
-    rows = archive_kernels(archive)
+    found = archive_kernels(archive)
     if not available:
-        newest = {upstream_of(kernel.version)[:2]: kernel for kernel in rows if not kernel.missing}
-        rows = list(newest.values())
+        newest = {upstream_of(kernel.version)[:2]: kernel for kernel in found if not kernel.missing}
+        found = list(newest.values())
     show(
         [
             {
@@ -131,7 +136,7 @@ def kernels(available: bool, refresh: bool, as_json: bool) -> None:
                 "suite": kernel.suite,
                 "note": _kernel_note(kernel),
             }
-            for kernel in rows
+            for kernel in found
         ],
         as_json,
     )
@@ -145,8 +150,8 @@ def runtimes(available: bool, as_json: bool) -> None:
 
     Example: labs runtimes --json
     """
-    rows = archive_runtimes(Archive(Store.of_user()))
-    show([{"name": r.name, "version": r.version, "image": r.image} for r in rows], as_json)
+    found = archive_runtimes(Archive(Store.of_user()))
+    show([{"name": r.name, "version": r.version, "image": r.image} for r in found], as_json)
 
 
 @main.command("promises")
@@ -157,33 +162,63 @@ def promises_(recorded: Path, as_json: bool) -> None:
 
     Example: labs promises
     """
-    rows = []
+    told = []
     for family, promises in FAMILIES.items():
         path = recorded / f"{family}.json"
         saved = json.loads(path.read_text()) if path.exists() else {}
         for tally in tallies(promises, saved):
-            rows.append({"family": family, "promise": tally.promise, "planted": tally.planted, "caught": tally.caught})
-    show(rows, as_json)
-    sys.exit(0 if all(row["planted"] and row["planted"] == row["caught"] for row in rows) else 4)
+            told.append({"family": family, "promise": tally.promise, "planted": tally.planted, "caught": tally.caught})
+    show(told, as_json)
+    sys.exit(0 if all(row["planted"] and row["planted"] == row["caught"] for row in told) else 4)
 
 
 @main.command("cells")
 @cell_options
-@click.option("--cell", "globs", multiple=True, metavar="GLOB", help="Only ids that match; repeats.")
 @as_json
-def cells_(kernels: Sequence[str], runtimes: Sequence[str], provider: str, globs: Sequence[str], as_json: bool) -> None:
+def cells_(as_json: bool, **axes: Any) -> None:
     """List the cells that these options make.
 
     Example: labs cells --kernel 6.1 --kernel 6.12 --runtime runc --runtime crun
     """
-    chosen = cells(kernels, runtimes, provider, globs)
+    chosen = cells(**axes)
     show([{"id": cell.id, **asdict(cell)} for cell in chosen], as_json)
 
 
-def _prepared(kernels: Sequence[str], runtimes: Sequence[str], provider: str) -> prepare.Artifacts:
-    chosen: list[Cell] = cells(kernels, runtimes, provider)
+@main.group("series")
+def series_() -> None:
+    """Series of patches.
+
+    Example: labs series check patches/kernel/cpu-max-atomic
+    """
+
+
+@series_.command()
+@click.argument("specs", nargs=-1, required=True, metavar="SERIES...")
+@click.option("--kernel", "kernels", multiple=True, help="6.1, 6.1.187, tree:PATH, git:REPO#REV; default: every line.")
+@as_json
+def check(specs: Sequence[str], kernels: Sequence[str], as_json: bool) -> None:
+    """Tell which patches fit which trees: a row a patch and target. Exit 2 for a malformed series, 1 for a misfit.
+
+    Example: labs series check fix.mbox --kernel 6.1 --kernel 6.12
+    """
+    store = Store.of_user()
+    archive = Archive(store)
+    found: list[Applicability] = []
+    for spec in specs:
+        series = read(spec)
+        wrong = unsound(series)
+        targets = kernel_targets(kernels, store, archive) if not wrong else ()
+        found += wrong or [row for target in targets for row in rows(series, target)]
+    show([asdict(row) for row in found], as_json)
+    states = {row.state.split(" ")[0] for row in found}
+    sys.exit(2 if "malformed" in states else 0 if states <= {"clean", "offset", "already"} else 1)
+
+
+def _prepared(**axes: Any) -> prepare.Artifacts:
+    chosen: list[Cell] = cells(**axes)
     if len(chosen) > 1:
-        raise click.UsageError(f"these options make {len(chosen)} cells; name one kernel and one runtime")
+        ids = ", ".join(cell.id for cell in chosen)
+        raise click.UsageError(f"these options make {len(chosen)} cells: {ids}; choose one with --cell ID")
     store = Store.of_user()
     archive = Archive(store)
     return prepare.prepare(prepare.find(chosen[0], archive), store, archive)
@@ -191,12 +226,12 @@ def _prepared(kernels: Sequence[str], runtimes: Sequence[str], provider: str) ->
 
 @main.command()
 @cell_options
-def build(kernels: Sequence[str], runtimes: Sequence[str], provider: str) -> None:
+def build(**axes: Any) -> None:
     """Make or find the artifacts of a cell; print their digests and paths.
 
     Example: labs build --kernel 6.12
     """
-    artifacts = _prepared(kernels, runtimes, provider)
+    artifacts = _prepared(**axes)
     paths = {"vmlinuz": artifacts.kernel.vmlinuz, "initramfs": artifacts.initrd, "image": artifacts.root}
     print(json.dumps({**artifacts.to_json(), "paths": {k: str(v) for k, v in paths.items()}}, indent=1))
 
@@ -206,19 +241,12 @@ def build(kernels: Sequence[str], runtimes: Sequence[str], provider: str) -> Non
 @click.option("--qemu-args", is_flag=True, help="Print the exact QEMU command; do not boot.")
 @click.option("--gdb", type=click.IntRange(1024, 65535), metavar="PORT", help="Open QEMU's gdb stub on 127.0.0.1:PORT.")
 @click.argument("command", nargs=-1)
-def boot(
-    kernels: Sequence[str],
-    runtimes: Sequence[str],
-    provider: str,
-    qemu_args: bool,
-    gdb: int | None,
-    command: Sequence[str],
-) -> None:
+def boot(qemu_args: bool, gdb: int | None, command: Sequence[str], **axes: Any) -> None:
     """Boot a cell and run COMMAND in it, giving its exit code; without COMMAND, open a shell.
 
     Example: labs boot --kernel 6.12 -- cat /proc/version
     """
-    artifacts = _prepared(kernels, runtimes, provider)
+    artifacts = _prepared(**axes)
     spec = prepare.machine(artifacts, gdb=gdb or 0)
     if qemu_args:
         print(shlex.join(qemu.arguments(spec, Path("/tmp"), Path("/tmp"))))

@@ -61,6 +61,11 @@ class Bench:
         return upstream_of(version) if version else KernelRelease.parse(self.booted.facts["release"]).upstream
 
     @property
+    def mends(self) -> frozenset[str]:
+        """Invariants that the cell's series promises to mend: for them no defect is known any more."""
+        return self.booted.artifacts.found.mends
+
+    @property
     def accelerator(self) -> str:
         return self.booted.guest.accelerator
 

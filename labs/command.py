@@ -18,10 +18,16 @@ from labs.errors import CommandFailed, DeadlineExpired, MissingProgram
 # Program -> Debian package, for every program that the lab calls on the host.
 PACKAGES = {
     "apt-get": "apt",
+    "bwrap": "bubblewrap",
+    "cp": "coreutils",
     "cpio": "cpio",
     "depmod": "kmod",
     "dpkg-deb": "dpkg",
+    "dpkg-source": "dpkg-dev",
     "gcc": "gcc",
+    "git": "git",
+    "go": "golang-go",
+    "ld": "binutils",
     "mke2fs": "e2fsprogs",
     "modprobe": "kmod",
     "mmdebstrap": "mmdebstrap",
@@ -29,6 +35,7 @@ PACKAGES = {
     "qemu-system-x86_64": "qemu-system-x86",
     "setpriv": "util-linux",
     "ssh-keygen": "openssh-client",
+    "tar": "tar",
     "unshare": "util-linux",
 }
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # mke2fs and depmod live there; an ordinary user's PATH lacks it

@@ -50,7 +50,15 @@ class KernelFailed(LabError):
     exit_code = 1
 
 
-class DoesNotApply(LabError):
-    """A patch does not fit the tree it was meant for (`fail`); the tree is as it was."""
+class SeriesFailed(LabError):
+    """The series under test fails before any guest is started (`fail`); its base is sound."""
 
     exit_code = 1
+
+
+class DoesNotApply(SeriesFailed):
+    """A patch does not fit the tree it was meant for; the tree is as it was."""
+
+
+class DoesNotCompile(SeriesFailed):
+    """The base compiles, the patched tree does not."""

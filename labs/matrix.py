@@ -1,14 +1,17 @@
-"""Cells: one kernel x runtime x provider each, with an id that is stable, readable and fit for a file name."""
+"""Cells: one kernel x runtime x variant x series x provider each; its id is stable, readable, fit for a file name."""
 
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labs.errors import BadInput
+from labs.series import Malformed, Series, lint, read
 from labs.store import digest
 
 DEFAULT_KERNEL = "6.1"
@@ -18,23 +21,52 @@ PROVIDERS = ("qemu",)
 
 @dataclass(frozen=True)
 class Cell:
-    """What one guest is asked to be, in the words that the user typed."""
+    """What one guest is asked to be, in the words that the user typed.
+
+    `variant` is the config of a kernel built from source; empty without a series: the archive's own binary. `role`
+    tells the cells of a series apart: `base` is without it, `patched` with it; a defect that a parameter switches on
+    has `off` too, the same binary before the switch.
+    """
 
     kernel: str = DEFAULT_KERNEL
     runtime: str = DEFAULT_RUNTIME
     provider: str = "qemu"
+    variant: str = ""
+    series: str = ""
+    role: str = ""
 
     @property
     def id(self) -> str:
         """As `6.1_runc`; axes at their default that few people vary are left out."""
         parts = [_word(self.kernel), _word(self.runtime)]
+        parts += [_word(self.variant)] if self.variant else []
+        parts += [f"{'+'.join(_word(one.name) for one in series_of(self.series))}.{self.role}"] if self.series else []
         return "_".join(parts + ([] if self.provider == "qemu" else [self.provider]))
 
     @property
     def options(self) -> list[str]:
-        """The command-line options that ask for just this cell."""
+        """The command-line options that ask for just this cell, or for its series."""
         words = ["--kernel", self.kernel, "--runtime", self.runtime]
+        words += ["--variant", self.variant] if self.variant else []
+        words += ["--series", self.series] if self.series else []
         return words + ([] if self.provider == "qemu" else ["--provider", self.provider])
+
+
+@functools.cache
+def series_of(spec: str) -> tuple[Series, ...]:
+    """The series that a name gives, read once (standard input cannot be read again). Malformed when one is unsound."""
+    found = read(spec)
+    if problems := tuple(problem for one in found for problem in lint(one)):
+        raise Malformed(problems)
+    return found
+
+
+def roles(spec: str) -> tuple[str, ...]:
+    """The cells that a series gives, by their role."""
+    if not spec:
+        return ("",)
+    switched = any(one.intent == "defect" and one.parameters for one in series_of(spec))
+    return ("base", "off", "patched") if switched else ("base", "patched")
 
 
 def _word(text: str) -> str:
@@ -46,13 +78,28 @@ def _word(text: str) -> str:
 
 
 def cells(
-    kernels: Sequence[str], runtimes: Sequence[str], provider: str = "qemu", globs: Sequence[str] = ()
+    kernels: Sequence[str],
+    runtimes: Sequence[str],
+    provider: str = "qemu",
+    globs: Sequence[str] = (),
+    *,
+    variants: Sequence[str] = (),
+    series: Sequence[str] = (),
 ) -> list[Cell]:
     """Every combination once, in the order given; `globs` keep the ids that match one of them."""
     if provider not in PROVIDERS:
         raise BadInput(f"provider {provider}: not known", mend=f"one of: {', '.join(PROVIDERS)}")
-    product = itertools.product(kernels or [DEFAULT_KERNEL], runtimes or [DEFAULT_RUNTIME])
-    expanded = list(dict.fromkeys(Cell(kernel, runtime, provider) for kernel, runtime in product))
+    axes = (kernels or [DEFAULT_KERNEL], runtimes or [DEFAULT_RUNTIME], variants or [""], series or [""])
+    expanded = list(
+        dict.fromkeys(
+            Cell(kernel, runtime, provider, variant, spec, role)
+            for kernel, runtime, variant, spec in itertools.product(*axes)
+            for role in roles(spec)
+        )
+    )
+    twice = [cell_id for cell_id, count in Counter(cell.id for cell in expanded).items() if count > 1]
+    if twice:
+        raise BadInput(f"two cells would be called {twice[0]}", mend="give the series' folders different names")
     chosen = [cell for cell in expanded if not globs or any(fnmatch.fnmatchcase(cell.id, glob) for glob in globs)]
     if not chosen:
         raise BadInput(f"no cell matches {' '.join(globs)}", mend=f"there are: {', '.join(c.id for c in expanded)}")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import json
+import re
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,16 +14,21 @@ from typing import Any
 from labs.build.agent import agent
 from labs.build.image import root_image
 from labs.build.initramfs import initramfs
+from labs.build.kbuild import Plan, built_kernel
+from labs.build.kconfig import Config, distro_config, find_config
 from labs.build.kernel import KernelArtifacts, kernel_artifacts
 from labs.build.keys import guest_keys
-from labs.errors import LabError
+from labs.build.runtime import built_runtime
+from labs.errors import BadInput, LabError
 from labs.guest import Asked, Guest
-from labs.matrix import Cell
+from labs.matrix import Cell, series_of
 from labs.provision import qemu
 from labs.provision.accel import Accelerator, accelerator, qemu_version
+from labs.series import Series
 from labs.source.debian import Archive
 from labs.source.kernels import Kernel, find_kernel
 from labs.source.runtimes import Runtime, find_runtime
+from labs.source.trees import KernelSource, find_source, kernel_tree
 from labs.store import Store, file_digest
 from labs.version import RuntimeVersion
 
@@ -29,11 +37,36 @@ AGENT = "/lab/agent"  # in the guest, put there by its init
 
 @dataclass(frozen=True)
 class Found:
-    """A cell whose names all point somewhere; nothing has been made yet."""
+    """A cell whose names all point somewhere; nothing has been made yet.
+
+    With a `source` the kernel is built, with `config`. `series` are all of the cell's, for the versions that it has;
+    whether they are applied is the cell's role.
+    """
 
     cell: Cell
     kernel: Kernel
     runtime: Runtime
+    source: KernelSource | None = None
+    config: Config | None = None
+    series: tuple[Series, ...] = ()
+
+    @property
+    def applied(self) -> tuple[Series, ...]:
+        return () if self.cell.role == "base" else self.series
+
+    def applied_to(self, component: str) -> tuple[Series, ...]:
+        return tuple(one for one in self.applied if one.component == component)
+
+    @property
+    def switches(self) -> dict[str, str]:
+        """Module parameter -> value that switches a planted defect on in this cell."""
+        on = self.cell.role == "patched"
+        return {name: str(value) for one in self.series if on for name, value in one.parameters.items()}
+
+    @property
+    def mends(self) -> frozenset[str]:
+        """Invariants that hold in this cell although the kernel's version has a known defect."""
+        return frozenset(name for one in self.applied if one.intent != "defect" for name in one.mends)
 
 
 @dataclass(frozen=True)
@@ -47,6 +80,7 @@ class Artifacts:
     agent: Path
     keys: Path
     accelerator: Accelerator
+    runtime: Path | None = None  # put into the guest; None: the root image has it
 
     def to_json(self) -> dict[str, Any]:
         """Names, versions and digests, for the record."""
@@ -59,19 +93,35 @@ class Artifacts:
                 "packages": {p.name: p.sha256 for p in kernel.packages},
                 "vmlinuz_sha256": self.kernel.sha256,
                 "build_id": self.kernel.build_id,
+                **self._built(),
             },
             "runtime": {
                 "asked": runtime.asked,
                 "version": runtime.version,
                 "image": runtime.image,
                 "package_sha256": runtime.package.sha256 if runtime.package else "",
-                "file_sha256": file_digest(runtime.path) if runtime.path else "",
+                "file_sha256": file_digest(self.runtime) if self.runtime else "",
             },
             "image": self.root.parent.name,
             "initramfs": self.initrd.parent.name,
             "agent_sha256": file_digest(self.agent),
             "qemu": qemu_version(),
             "accelerator": {"name": self.accelerator.name, "reason": self.accelerator.reason},
+        }
+
+    def _built(self) -> dict[str, Any]:
+        """What a built kernel was made from; empty for the archive's binary."""
+        found, folder = self.found, self.kernel.folder
+        if not found.source or not found.config:
+            return {}
+        made = json.loads((folder / "facts.json").read_text())
+        return {
+            "source": found.source.origin,
+            "source_digest": found.source.digest,
+            "config": found.config.name,
+            "config_sha256": made["config_sha256"],
+            "compiler": made["compiler"],
+            "series": {one.name: one.id for one in found.applied},
         }
 
 
@@ -87,12 +137,70 @@ class Booted:
 
 def find(cell: Cell, archive: Archive) -> Found:
     """BadInput, before anything is made or booted, when a name points nowhere."""
-    return Found(cell, find_kernel(cell.kernel, archive), find_runtime(cell.runtime, archive))
+    series = series_of(cell.series) if cell.series else ()
+    runtime = find_runtime(cell.runtime, archive)
+    for one in series:
+        if one.component not in ("kernel", "runc"):
+            raise BadInput(f"series {one.name}: component {one.component} cannot be built", mend="kernel or runc")
+        if one.component == "runc" and (runtime.name != "runc" or runtime.path):
+            raise BadInput(f"series {one.name} is for runc, the cell has {runtime.asked}", mend="--runtime runc")
+    source = _source(cell, any(one.component == "kernel" for one in series), archive)
+    series = tuple(_fitting(one, source, runtime) for one in series)
+    if source is None:
+        return Found(cell, find_kernel(cell.kernel, archive), runtime, series=series)
+    config = _config(cell, source)
+    kernel = Kernel(cell.kernel, version=source.version)
+    return Found(cell, kernel, runtime, source, config, series)
+
+
+def _fitting(series: Series, source: KernelSource | None, runtime: Runtime) -> Series:
+    return series.for_version(
+        source.version if series.component == "kernel" and source else runtime.version.lstrip("v")
+    )
+
+
+def _source(cell: Cell, patched: bool, archive: Archive) -> KernelSource | None:
+    """Where the kernel is built from; None when the archive's own binary is meant."""
+    if patched or cell.variant or cell.kernel.startswith(("tree:", "git:")):
+        return find_source(cell.kernel, archive)
+    if re.fullmatch(r"\d+\.\d+\.\d+(@sha256:.*)?", cell.kernel):
+        try:
+            find_kernel(cell.kernel, archive)
+        except BadInput:
+            return find_source(cell.kernel, archive)
+    return None
+
+
+def _config(cell: Cell, source: KernelSource) -> Config:
+    config = find_config(cell.variant or "default")
+    if config.name == "distro" and not source.package:
+        raise BadInput(f"variant distro: {source.origin} is not the archive's", mend="name a version of the archive")
+    return config
+
+
+def _kernel(found: Found, store: Store, archive: Archive) -> KernelArtifacts:
+    if not found.source or not found.config:
+        return kernel_artifacts(store, archive, found.kernel)
+    config = found.config
+    if config.name == "distro":
+        assert found.source.package
+        binary = kernel_artifacts(store, archive, find_kernel(found.source.package.version, archive))
+        config = distro_config((binary.folder / "config").read_text())
+    tree = kernel_tree(store, archive, found.source)
+    return built_kernel(store, Plan(found.source, tree, config, found.applied_to("kernel")))
+
+
+def _runtime(found: Found, store: Store, archive: Archive) -> Path | None:
+    """The runtime's program where it is built or given; None: the root image has it."""
+    series = found.applied_to("runc")
+    if found.runtime.module or any(one.component == "runc" for one in found.series):
+        return built_runtime(store, archive, found.runtime, series)
+    return found.runtime.path
 
 
 def prepare(found: Found, store: Store, archive: Archive) -> Artifacts:
     """Make or find every artifact of the cell."""
-    kernel = kernel_artifacts(store, archive, found.kernel)
+    kernel = _kernel(found, store, archive)
     program = agent(store)
     return Artifacts(
         found=found,
@@ -102,6 +210,7 @@ def prepare(found: Found, store: Store, archive: Archive) -> Artifacts:
         agent=program,
         keys=guest_keys(store),
         accelerator=accelerator(store, archive, kernel),
+        runtime=_runtime(found, store, archive),
     )
 
 
@@ -124,15 +233,33 @@ def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec 
         facts = guest.facts()
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)
-        runtime, told = _install_runtime(guest, artifacts.found.runtime)
-        yield Booted(guest, artifacts, runtime, {**facts, **told})
+        runtime, told = _install_runtime(guest, artifacts)
+        facts |= told | _switch_on(guest, artifacts.found.switches) | _series(artifacts.found.applied)
+        yield Booted(guest, artifacts, runtime, facts)
 
 
-def _install_runtime(guest: Guest, runtime: Runtime) -> tuple[str, dict[str, Any]]:
+def _series(applied: Sequence[Series]) -> dict[str, Any]:
+    names, ids = "+".join(one.name for one in applied), "+".join(one.id for one in applied)
+    return {"series": {"name": names, "patch_id": ids}} if applied else {}
+
+
+def _switch_on(guest: Guest, switches: dict[str, str]) -> dict[str, Any]:
+    """Set the module parameters of planted defects; LabError when the kernel that runs has none of that name."""
+    for name, value in switches.items():
+        module, _, parameter = name.partition(".")
+        path = shlex.quote(f"/sys/module/{module}/parameters/{parameter}")
+        told = guest.must(f"echo {shlex.quote(value)} > {path} && cat {path}").strip()
+        if told != value:
+            raise LabError(f"parameter {name} is {told} after {value} was written to it")
+    return {"switches": switches} if switches else {}
+
+
+def _install_runtime(guest: Guest, artifacts: Artifacts) -> tuple[str, dict[str, Any]]:
     """The runtime's path in the guest, and its version and sha256 as the guest tells them."""
+    runtime = artifacts.found.runtime
     path = f"/lab/{runtime.name}"
-    if runtime.path:
-        guest.put(runtime.path.read_bytes(), path, 0o755)
+    if artifacts.runtime:
+        guest.put(artifacts.runtime.read_bytes(), path, 0o755)
     else:
         path = guest.must(f"PATH=$PATH:/usr/sbin command -v {runtime.name}").strip()
     told = guest.must(f"{path} --version; sha256sum {path}; dpkg-query -W -f '${{Version}}' {runtime.name}")

@@ -29,14 +29,15 @@ def root_image(store: Store, archive: Archive, name: str) -> Path:
     pinned = [f"{package}={runtimes[package]}" if package in runtimes else package for package in packages]
 
     def make(folder: Path) -> None:
-        _bootstrap(archive.sources(row.suites), row.suites[0], pinned, folder / "root.tar")
+        bootstrap(archive.sources(row.suites), row.suites[0], pinned, folder / "root.tar")
         _to_ext4(folder / "root.tar", folder / "root.img")
         (folder / "root.tar").unlink()
 
     return store.build("image", recipe, make, f"root image {name} (mmdebstrap)") / "root.img"
 
 
-def _bootstrap(sources: str, suite: str, packages: list[str], tar: Path) -> None:
+def bootstrap(sources: str, suite: str, packages: list[str], tar: Path) -> None:
+    """A minimal root file system of `suite` with `packages`, as a tar file."""
     mode = "root" if os.geteuid() == 0 else "unshare"
     if mode == "unshare":
         which("newuidmap")

@@ -33,7 +33,7 @@ class Load:
 
 @contextlib.contextmanager
 def group(guest: Guest, name: str, files: Sequence[str]) -> Iterator[str]:
-    """A cgroup called `name` that has `files`, at their START; removed at the end. Absent names a file that is missing."""
+    """A cgroup called `name` that has `files`, at their START; removed at the end. Absent names one that is missing."""
     path = f"{ROOT}/{name}"
     controllers = " ".join(f"+{c}" for c in sorted({file.split(".")[0] for file in files} - {"cgroup"}))
     make = f"echo {shlex.quote(controllers)} > {ROOT}/cgroup.subtree_control; mkdir {path}"

@@ -23,7 +23,7 @@ from labs import catalog
 from labs.command import run
 from labs.deadline import Deadline
 from labs.errors import BadInput, CommandFailed, LabError
-from labs.store import Store, file_digest
+from labs.store import Store, file_digest, remove_tree
 
 log = logging.getLogger("labs")
 
@@ -116,9 +116,9 @@ def _configured(etc: Path) -> Iterator[_Source]:
 class Archive:
     """The lab's view of the archive. Lists are fetched once a day at most, and used as they are when offline."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, root: Path | None = None) -> None:
         self.store = store
-        self.root = store.root / "apt"
+        self.root = root or store.root / "apt"
         self._packages: list[Package] | None = None
 
     def packages(self) -> list[Package]:
@@ -164,20 +164,34 @@ class Archive:
         recipe = {"name": package.name, "version": package.version, "sha256": package.sha256}
         return self.store.build("deb", recipe, make, what) / "package.deb"
 
+    def fetch_source(self, package: Package) -> Path:
+        """A folder with the package's source, as its .dsc lists it; apt compares every file with the signed lists."""
+        version = re.sub(r"\+b\d+$", "", package.version)  # of a rebuild without a change
+
+        def make(folder: Path) -> None:
+            apart = Archive(self.store, folder / "apt")  # lists of sources are large, and seldom asked for
+            apart._write_configuration(re.sub(r"^deb ", "deb-src ", self.sources((package.suite,)), flags=re.M))
+            apart._apt("update", "-q", "-o", "APT::Update::Error-Mode=any")
+            apart._apt("source", "--download-only", f"{package.name}={version}", cwd=folder)
+            remove_tree(folder / "apt")
+
+        recipe = {"name": package.name, "version": version, "suite": package.suite}
+        return self.store.build("source", recipe, make, f"source of {package.name} {version} ({package.suite})")
+
     def _refresh(self, index: Path) -> None:
         table = catalog.read("archive")
         log.info("asking the Debian archive for its lists (%s)", ", ".join(table["main"] + table["security"]))
         try:
             self._write_configuration(self.sources((*table["main"], *table["security"])))
             self._apt("update", "-q", "-o", "APT::Update::Error-Mode=any")
-            rows = [asdict(package) for package in self._read_lists(re.compile(table["packages"]))]
+            rows = [asdict(package) for package in self._read_lists(re.compile(_wanted()))]
         except LabError as error:
             if _read_index(index) is None:
                 raise
             log.warning("the archive cannot be asked (%s); its lists of %s are used", error, _when(index))
             return
         part = index.with_suffix(".part")
-        part.write_text(json.dumps({"packages": rows}))
+        part.write_text(json.dumps({"wanted": _wanted(), "packages": rows}))
         part.replace(index)
 
     def _write_configuration(self, sources: str) -> None:
@@ -244,11 +258,16 @@ def _package(fields: Any, suite: str) -> Package:
 
 
 def _read_index(index: Path) -> list[Package] | None:
-    """None when there is none, or one that another version of the lab wrote."""
+    """None when there is none, or one that another version of the lab wrote, for other packages."""
     try:
-        return [Package(**row) for row in json.loads(index.read_text())["packages"]]
+        told = json.loads(index.read_text())
+        return [Package(**row) for row in told["packages"]] if told["wanted"] == _wanted() else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
+
+
+def _wanted() -> str:
+    return str(catalog.read("archive")["packages"])
 
 
 def _when(path: Path) -> str:

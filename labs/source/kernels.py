@@ -69,7 +69,7 @@ def find_kernel(asked: str, archive: Archive) -> Kernel:
             raise BadInput(f"kernel {asked}: no such file")
         return Kernel(asked, path=path)
     kernels = archive_kernels(archive)
-    found = [kernel for kernel in kernels if _matches(asked, kernel.version)]
+    found = [kernel for kernel in kernels if matches(asked, kernel.version)]
     usable = [kernel for kernel in found if not kernel.missing][::-1]
     if usable:  # the newest; one with its modules before one without
         return replace(max(usable, key=lambda kernel: not kernel.bare), asked=asked)
@@ -80,7 +80,7 @@ def find_kernel(asked: str, archive: Archive) -> Kernel:
     raise BadInput(f"kernel {asked}: not in the archive", mend=_nearest(asked, kernels))
 
 
-def _matches(asked: str, version: str) -> bool:
+def matches(asked: str, version: str) -> bool:
     if asked == version:
         return True
     if not re.fullmatch(r"\d+(\.\d+)+", asked):

@@ -1,4 +1,4 @@
-"""Container runtimes by the names that users type: `runc`, `crun`, `runc@1.1.15`, `path:/x/runc`."""
+"""Container runtimes by the names that users type: `runc`, `crun`, `runc@1.1.15`, `runc@v1.2.0`, `path:/x/runc`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from labs.source.debian import Archive, Package
 from labs.version import debian_version_key
 
 NAMES = ("runc", "crun")
+MODULE = "github.com/opencontainers/runc"
 DEFAULT_IMAGE = "bookworm"  # on hosts that are no Debian, or one that has no image of its own
 
 
@@ -26,6 +27,7 @@ class Runtime:
     image: str
     version: str = ""  # package version; empty for a file
     package: Package | None = None
+    module: str = ""  # Go module with its version, to be built
     path: Path | None = None
 
 
@@ -59,6 +61,8 @@ def find_runtime(asked: str, archive: Archive) -> Runtime:
         name = "crun" if path.name.startswith("crun") else "runc"
         return Runtime(asked, name, host_image(), path=path)
     name, at, version = asked.partition("@")
+    if name == "runc" and re.fullmatch(r"v\d+\.\d+\.\d+(-[\w.]+)?", version):
+        return Runtime(asked, name, host_image(), version, module=f"{MODULE}@{version}")
     offered = archive_runtimes(archive)
     if name in NAMES:
         image = host_image()

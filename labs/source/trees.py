@@ -1,0 +1,204 @@
+"""Kernel source trees by the names that users type: Debian's linux-source, kernel.org, a local tree, a commit."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import shutil
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from labs import catalog
+from labs.command import run
+from labs.deadline import Deadline
+from labs.errors import BadInput, CommandFailed, LabError
+from labs.source.debian import Archive, Package, unpack
+from labs.source.kernels import matches
+from labs.store import Store, file_digest, remove_tree
+from labs.version import debian_version_key, upstream_of
+
+log = logging.getLogger("labs")
+
+RECIPE = 1  # raise it when the steps below change
+SOURCE = re.compile(r"linux-source-\d+\.\d+")
+CHUNK = 1 << 20
+# A user's git must not decide what the lab reads: no hooks, filters or attributes of the person's or the machine's.
+GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """Where a tree comes from; nothing has been fetched or copied yet.
+
+    `origin` is for records, `digest` names the content: equal digests are equal trees. `version` is upstream's.
+    """
+
+    asked: str
+    origin: str
+    digest: str
+    version: str
+    package: Package | None = None
+    url: str = ""
+    path: Path | None = None  # a local tree, or a git repository when `commit` is set
+    commit: str = ""
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a signature or checksum vouches for the content: the user's own trees have none."""
+        return self.path is None
+
+
+def source_packages(archive: Archive) -> list[Package]:
+    """Every linux-source package of the archive, oldest first, each version once."""
+    found = {p.version: p for p in reversed(archive.packages()) if SOURCE.fullmatch(p.name)}
+    return sorted(found.values(), key=lambda package: debian_version_key(package.version))
+
+
+def find_source(asked: str, archive: Archive) -> KernelSource:
+    """The source that `asked` names; BadInput when there is none. Downloads nothing, runs nothing but git."""
+    kind, _, rest = asked.partition(":")
+    if kind == "tree":
+        return _local_tree(asked, rest)
+    if kind == "git":
+        return _commit(asked, rest)
+    version, _, checksum = asked.partition("@sha256:")
+    packages = source_packages(archive)
+    found = [package for package in packages if matches(version, package.version)]
+    if found and not checksum:
+        package = found[-1]
+        upstream = ".".join(str(number) for number in upstream_of(package.version))
+        return KernelSource(asked, f"{package.name} {package.version}", package.sha256, upstream, package)
+    if re.fullmatch(r"\d+\.\d+\.\d+", version):
+        return _release(asked, version, checksum)
+    names = ", ".join(package.version for package in packages)
+    raise BadInput(
+        f"kernel {asked}: no source package of that name", mend=f"there are: {names}; tree:PATH; git:REPO#REV"
+    )
+
+
+def _release(asked: str, version: str, checksum: str) -> KernelSource:
+    row = catalog.read("archive")["kernel_org"]
+    checksum = checksum or row["sha256"].get(version, "")
+    if not re.fullmatch(r"[0-9a-f]{64}", checksum):
+        raise BadInput(
+            f"kernel {asked}: not in the archive, and kernel.org's release has no checksum in the catalog",
+            mend=f"give the sha256 of linux-{version}.tar.xz: {version}@sha256:HEX",
+        )
+    base = os.environ.get("LABS_KERNEL_ORG", row["url"]).rstrip("/")
+    url = f"{base}/v{version.split('.')[0]}.x/linux-{version}.tar.xz"
+    return KernelSource(asked, f"linux-{version}.tar.xz", checksum, version, url=url)
+
+
+def _local_tree(asked: str, name: str) -> KernelSource:
+    path = Path(os.path.expanduser(name)).absolute()
+    if not (path / "Kconfig").is_file() or not (path / "Makefile").is_file():
+        raise BadInput(f"kernel {asked}: {path} is no kernel tree (no Makefile and Kconfig)")
+    return KernelSource(
+        asked, str(path), _tree_digest(path), _version((path / "Makefile").read_text(), asked), path=path
+    )
+
+
+def _tree_digest(path: Path) -> str:
+    """By names, sizes and times of all files, as make sees them; contents would take longer than a build's start."""
+    state = hashlib.sha256()
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if name != ".git")
+        for name in sorted(files):
+            facts = os.lstat(os.path.join(folder, name))
+            state.update(f"{os.path.relpath(folder, path)}/{name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+    return state.hexdigest()
+
+
+def _commit(asked: str, rest: str) -> KernelSource:
+    name, _, revision = rest.partition("#")
+    path = Path(os.path.expanduser(name)).absolute()
+    deadline = Deadline(60, f"looking up {asked}")
+    try:
+        commit = git(
+            path, deadline, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or 'HEAD'}^{{commit}}"
+        )
+        tree = git(path, deadline, "rev-parse", f"{commit}^{{tree}}")
+        version = _version(git(path, deadline, "show", f"{commit}:Makefile"), asked)
+    except CommandFailed:
+        raise BadInput(f"kernel {asked}: {path} has no commit {revision or 'HEAD'}", mend="git:REPO#REV") from None
+    return KernelSource(asked, f"{path} {commit}", f"git {tree}", version, path=path, commit=commit)
+
+
+def git(repository: Path, deadline: Deadline, *words: str) -> str:
+    """Output of one git command on the user's repository, which it only reads."""
+    if not repository.is_dir():
+        raise BadInput(f"{repository}: no such folder")
+    argv = ["git", "-c", "safe.directory=*", "-C", str(repository), *words]
+    return run(argv, deadline, env=GIT).out.strip()
+
+
+def kernel_tree(store: Store, archive: Archive, source: KernelSource) -> Path:
+    """The tree, unpacked once in the store and never written to afterwards: others hard-link to its files."""
+
+    def make(folder: Path) -> None:
+        tree = folder / "tree"
+        tree.mkdir()
+        if source.package:
+            unpack(archive.fetch(source.package), folder / "deb")
+            (tarball,) = (folder / "deb/usr/src").glob("linux-source-*.tar.xz")
+            _untar(tarball, tree)
+            remove_tree(folder / "deb")
+        elif source.url:
+            _download(source.url, source.digest, folder / "linux.tar.xz")
+            _untar(folder / "linux.tar.xz", tree)
+            (folder / "linux.tar.xz").unlink()
+        elif source.commit:
+            _export(source, tree)
+        else:
+            assert source.path
+            shutil.copytree(source.path, tree, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
+        if not (tree / "Makefile").is_file() or not (tree / "Kconfig").is_file():
+            raise BadInput(f"{source.origin} holds no kernel tree (no Makefile and Kconfig)")
+
+    return store.build("tree", {"recipe": RECIPE, "digest": source.digest}, make, f"tree of {source.origin}") / "tree"
+
+
+def _version(makefile: str, asked: str) -> str:
+    """The version that a tree's own Makefile tells."""
+    head = makefile[:4096]
+    numbers = [re.search(rf"^{name} *= *(\d+)", head, re.M) for name in ("VERSION", "PATCHLEVEL", "SUBLEVEL")]
+    if not all(numbers):
+        raise BadInput(f"kernel {asked}: its Makefile tells no version: this is no kernel tree")
+    return ".".join(found[1] for found in numbers if found)
+
+
+def _untar(tarball: Path, tree: Path) -> None:
+    """Unpack below `tree`, without the one folder that the archive has at its top. GNU tar keeps paths inside."""
+    argv = ["tar", "--no-same-owner", "--strip-components=1", "-xf", str(tarball), "-C", str(tree)]
+    run(argv, Deadline(900, f"unpacking {tarball.name}"))
+
+
+def _export(source: KernelSource, tree: Path) -> None:
+    assert source.path
+    tarball = tree.parent / "export.tar"
+    deadline = Deadline(600, f"exporting {source.commit[:12]}")
+    git(source.path, deadline, "archive", "--format=tar", "--prefix=linux/", f"--output={tarball}", source.commit)
+    _untar(tarball, tree)
+    tarball.unlink()
+
+
+def _download(url: str, sha256: str, target: Path) -> None:
+    deadline = Deadline(1800, f"downloading {url}")
+    log.info("downloading %s", url)
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer, target.open("wb") as out:
+            while chunk := answer.read(CHUNK):
+                out.write(chunk)
+                deadline.check()
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise LabError(
+            f"{url} cannot be fetched: {reason}", mend="offline? give tree:PATH or a version of the archive"
+        ) from None
+    got = file_digest(target)
+    if got != sha256:
+        raise BadInput(f"{url}: its sha256 is {got}, asked was {sha256}")
