@@ -133,7 +133,12 @@ class _Build:
         cache.mkdir(exist_ok=True)
         # Only sources that a signature vouches for fill the cache: what others leave there would reach later builds.
         trusted = plan.source.pinned and not plan.series
-        self.env = {**REPRODUCIBLE, "CCACHE_DIR": "/ccache", **({} if trusted else {"CCACHE_READONLY": "1"})}
+        self.env = {
+            **REPRODUCIBLE,
+            "CCACHE_DIR": "/ccache",
+            "CCACHE_TEMPDIR": "/tmp",
+            **({} if trusted else {"CCACHE_READONLY": "1"}),
+        }
         write = {"/objects": self.objects, **({"/ccache": cache} if trusted else {})}
         self.sandbox = Sandbox({"/src": tree, **({} if trusted else {"/ccache": cache})}, write)
         self.tree = tree
@@ -202,7 +207,7 @@ class _Build:
 
 
 def _last_error(words: str) -> str:
-    lines = [line for line in words.splitlines() if "error" in line.lower() or line.startswith("make")]
+    lines = [line for line in words.splitlines() if "error" in line.lower() or "***" in line]
     return lines[-1] if lines else "it says nothing"
 
 

@@ -126,7 +126,9 @@ def _needed(dsc: Path) -> tuple[str, ...]:
     """Packages that a build needs, without those for its tests and documentation."""
     with dsc.open() as text:
         relations = Sources(text).relations
-    names = [group[0]["name"] for kind in ("build-depends", "build-depends-arch") for group in relations.get(kind) or []]
+    names = [
+        group[0]["name"] for kind in ("build-depends", "build-depends-arch") for group in relations.get(kind) or []
+    ]
     return tuple(sorted({name for name in names if name.startswith(("golang-", "lib")) or name == "pkg-config"}))
 
 
