@@ -21,11 +21,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from labs.errors import BadInput, NoSpace
+from labs.errors import BadInput, LabError, NoSpace
 
 log = logging.getLogger("labs")
 
 SIZE_CAP = 20 * 2**30  # bytes; beyond it the entries that were used longest ago go
+SPARE = 32 * 2**20  # bytes; with less than that free, tools of others fail in words of their own
 
 
 def digest(value: Any) -> str:
@@ -96,6 +97,7 @@ class Store:
         began = time.monotonic()
         log.info("making %s", what)
         try:
+            self.need(SPARE, what)
             part.mkdir()
             make(part)
             (part / "recipe.json").write_text(json.dumps(recipe, indent=1, sort_keys=True))
@@ -106,10 +108,25 @@ class Store:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise NoSpace(f"no space left in {self.root} while making {what}", mend="run: labs clean") from None
             raise
+        except LabError as error:  # a tool that met a full disk says so in its own words, if at all
+            if not isinstance(error, NoSpace) and shutil.disk_usage(self.root).free < SPARE:
+                raise NoSpace(
+                    f"no space left in {self.root} while making {what}: {error}", mend="run: labs clean"
+                ) from None
+            raise
         finally:
             remove_tree(part)
         log.info("made %s in %.1f s", what, time.monotonic() - began)
         self.shrink(SIZE_CAP)
+
+    def need(self, size: int, what: str) -> None:
+        """NoSpace when the disk has less than `size` bytes left for `what`."""
+        free = shutil.disk_usage(self.root).free
+        if free < size:
+            raise NoSpace(
+                f"{self.root} has {free >> 20} MiB left, {what} needs {size >> 20}",
+                mend="run: labs clean, or set LABS_STORE",
+            )
 
     def _use(self, name: str) -> None:
         path = self.root / "locks" / f"{name}.use"

@@ -27,6 +27,7 @@ from labs.store import Store, file_digest, remove_tree
 
 log = logging.getLogger("labs")
 
+LISTS_SIZE = 150 * 2**20  # bytes, with what apt needs beside them while it unpacks
 MAX_AGE = 24 * 3600  # seconds after which the lists are asked for anew
 APT_HELPER = "/usr/lib/apt/apt-helper"
 ALIASES = {"oldstable", "stable", "testing", "unstable"}
@@ -182,6 +183,7 @@ class Archive:
         table = catalog.read("archive")
         log.info("asking the Debian archive for its lists (%s)", ", ".join(table["main"] + table["security"]))
         try:
+            self.store.need(LISTS_SIZE, "fetching the archive's lists")  # apt waits for ever on a full disk
             self._write_configuration(self.sources((*table["main"], *table["security"])))
             self._apt("update", "-q", "-o", "APT::Update::Error-Mode=any")
             rows = [asdict(package) for package in self._read_lists(re.compile(_wanted()))]
