@@ -11,11 +11,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labs.series import sections
+from labs.series.sections import Sections, names_function
 from labs.series.values import Hunk
 
 MAX_FUZZ = 2  # patch's own default limit
-MANY = 500  # places after which no more are looked for
+MANY = 20_000  # places after which no more are looked for
 
 
 class Text:
@@ -24,6 +24,7 @@ class Text:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.lines = data.splitlines(keepends=True) if b"\r" not in data else _lines(data)
+        self.sections = Sections(self.lines)
         self.starts = list(itertools.accumulate((len(line) for line in self.lines), initial=0))
 
     def places(self, block: bytes, low: int) -> list[int]:
@@ -93,7 +94,7 @@ def locate(text: Text, hunk: Hunk, drift: int, low: int, fuzz: int = 0) -> Spot 
     chosen = _choose(text, hunk, [index - cut_front for index in found], expected)
     if isinstance(chosen, Miss):
         return chosen
-    _, function = sections.around(text.lines, max(chosen, 0), hunk.section)
+    _, function = text.sections.around(max(chosen, 0), hunk.section)
     return Spot(chosen + cut_front, old, new, chosen - start_of(hunk), fuzz, function)
 
 
@@ -101,12 +102,13 @@ def _choose(text: Text, hunk: Hunk, found: Sequence[int], expected: int) -> int 
     """The one place that counts; see the head of this file."""
     if not found:
         return _mismatch(text, hunk, expected)
-    strict = sections.names_function(hunk.section)
-    right = [index for index in found if sections.around(text.lines, max(index, 0), hunk.section)[0]]
-    if strict and not right and (home := sections.elsewhere(text.lines, hunk.section)):
-        _, other = sections.around(text.lines, max(found[0], 0))
-        why = f"it fits only in another function ({other or 'none'}); its header names {hunk.section!r}, at line {home}"
-        return Miss("conflict", why, found[0] + 1)
+    strict = names_function(hunk.section)
+    right = [index for index in found if text.sections.around(max(index, 0), hunk.section)[0]]
+    if strict and not right and (homes := text.sections.homes(hunk.section)):
+        _, other = text.sections.around(max(found[0], 0))
+        home = f"{hunk.section!r}, at line {homes[0] + 1}"
+        why = f"it fits only in another function ({other or 'none'}); its header names {home}"
+        return Miss("conflict", why, homes[0] + 1)
     for pool in (right, found) if strict and right else (found, right):
         if expected in pool:
             return expected
