@@ -13,6 +13,7 @@ from patching import BASE, BETA, DATA, base_tree, edit, everything, one, run, sn
 
 from labs.errors import DoesNotApply, LabError
 from labs.series import Malformed, apply, examine, read
+from labs.series.binary import Binary, result
 
 TWO = DATA / "two-files.patch"
 
@@ -183,6 +184,14 @@ def test_binary_data_only_on_its_own_base(tmp_path: Path) -> None:
     with pytest.raises(DoesNotApply, match="blob is not the file that the binary patch was made for"):
         apply(one(text, tmp_path), tree)
     assert snapshot(tree) == before
+
+
+def test_a_delta_is_for_one_old_file_only() -> None:
+    delta = bytes([4, 3, 0x90, 2, 1]) + b"x"  # 4 bytes become 3: copy two, insert one
+    assert result(Binary(True, delta), b"abcd") == b"abx"
+    for other, old in ((delta, b"abc"), (delta[:-1], b"abcd"), (delta + b"\x01y", b"abcd"), (b"", b""), (b"\xff", b"")):
+        assert result(Binary(True, other), old) is None
+    assert result(Binary(True, bytes([4, 3, 0x91, 3, 3])), b"abcd") is None  # beyond the end
 
 
 class TestFailure:

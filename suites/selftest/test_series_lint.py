@@ -206,6 +206,9 @@ def test_nothing_is_written_through_a_link_that_the_patch_made(tmp_path: Path) -
     assert not (tree / "link").exists()
 
 
+MOVE = b"diff --git a/README b/README2\nsimilarity index 100%\nrename from README\nrename to README2\n"
+
+
 @pytest.mark.parametrize(
     "data, said",
     [
@@ -222,6 +225,15 @@ def test_nothing_is_written_through_a_link_that_the_patch_made(tmp_path: Path) -
         (LF.replace(b"@@ -1,2 +1,2 @@", b"@@ -1,9999999999 +1,2 @@"), "x.patch:14: hunk header cannot be read"),
         (re.sub(rb"(?s)diff --git.*?@@", b"@@", LF, count=1), "x.patch:10: a hunk without the names of its file"),
         (LF.replace(b"+++ b/README", b"+++ b/OTHER"), "names disagree: 'README' and 'OTHER'"),
+        (
+            LF.replace(b"--- a/README\n+++ b/README", b"--- a/OTHER\n+++ b/OTHER"),
+            "names disagree: 'README' and 'OTHER'",
+        ),
+        (MOVE.replace(b"rename to README2", b"rename to OTHER"), "names disagree: 'README2' and 'OTHER'"),
+        (MOVE.replace(b"100%", b"60%"), "a changed file without a hunk"),
+        (MOVE + b"--- a/README\n+++ b/README2\n", "names of files without a hunk"),
+        (MOVE.replace(b"rename from README\n", b""), "one name of a rename is missing"),
+        (b"diff --git a/README b/README\nnew mode 100755\n", "one of 'old mode' and 'new mode' is missing"),
         (LF.replace(b"+world2\n", b"+world2\n\\ No newline at end of file\n+x\n").replace(b"+1,2", b"+1,3"), "middle"),
         (BINARY.replace(b"zcmV+{0n", b"zcmV+{1n"), "binary data is damaged"),
         (BINARY.replace(b"literal 300", b"literal 301"), "binary data is damaged"),
