@@ -301,5 +301,5 @@ def test_what_landed_where(tmp_path: Path) -> None:
     applied = apply(read(str(DATA / "empty-context-stripped.patch"))[0], tree)
     (landing,) = applied.landings
     assert (landing.path, landing.line, landing.offset, landing.function, landing.hunk.line) == (
-        BETA, 11, 0, "static int cg_alpha(struct cgroup *c)", 14)  # fmt: skip
+        BETA, 11, 0, "static int cg_beta(struct cgroup *c)", 14)  # fmt: skip
     assert (applied.files, [row.state for row in applied.rows]) == ((BETA,), ["clean"])

@@ -177,6 +177,21 @@ class TestFunctions:
         assert (tree / BETA).read_text() == head + alpha + gamma + beta.replace("step(c)", "fast_step(c)")
         assert run(tree, "patch", "-p1", "-R", "--dry-run", stdin=SWAPPED.encode()).returncode == 0
 
+    def test_a_function_that_came_between(self, tree: Path) -> None:
+        """The hunk starts in cg_alpha and changes cg_beta, as its own lines say; cg_new stands between them now."""
+        edit(tree / BETA, "static int cg_beta", "int cg_new(void)\n{\n\treturn ret;\n}\n\nstatic int cg_beta")
+        (series,) = read(str(DATA / "empty-context-stripped.patch"))
+        assert states(series, tree) == ["offset 5"]
+        (landing,) = apply(series, tree).landings
+        assert landing.function == "static int cg_beta(struct cgroup *c)"
+
+    def test_what_differs_is_named_where_the_function_is_now(self, tree: Path, tmp_path: Path) -> None:
+        head, _, beta, _ = re.split(r"(?=static int)", (tree / BETA).read_text())
+        (tree / BETA).write_text(head + "/* more */\n" * 40 + beta.replace("step(c)", "step(c, 0)"))
+        (row,) = examine(one(SWAPPED, tmp_path), tree)
+        assert row.state == "conflict"
+        assert f"{BETA}:49: line 49 is 'ret = step(c, 0);', the patch has 'ret = step(c);'" in row.detail
+
     def test_only_other_functions_are_left(self, tree: Path, tmp_path: Path) -> None:
         text = (tree / BETA).read_text()
         head, alpha, beta, gamma = re.split(r"(?=static int)", text)
