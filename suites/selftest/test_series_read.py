@@ -42,8 +42,9 @@ def test_authors_and_subjects_are_read_whatever_their_coding(name: str) -> None:
 def test_a_latin_1_author(tmp_path: Path) -> None:
     text = LF.replace(b"From: A Dev", b"From: Zo\xeb")
     assert one(text, tmp_path).patches[0].author == "Zoë <a@example.org>"
-    text = LF.replace(b"From: A Dev", b"From: =?nonsense?q?Zo=EB?=")
-    assert "a@example.org" in one(text, tmp_path).patches[0].author
+    for damaged in (b"=?nonsense?q?Zo=EB?=", b"=?utf-8?q?=EB=EB?=", b"=?utf-8?b?a?=", b"=?utf-8?q?"):
+        (patch,) = one(LF.replace(b"From: A Dev", b"From: " + damaged), tmp_path).patches
+        assert "a@example.org" in patch.author and patch.problems == ()
 
 
 CODINGS = {
