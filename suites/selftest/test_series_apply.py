@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from patching import BASE, BETA, DATA, base_tree, edit, everything, one, run, snapshot
+from patching import BASE, BETA, DATA, as_git, base_tree, edit, everything, one, run, snapshot
 
 from labs.errors import DoesNotApply, LabError
 from labs.series import Malformed, apply, examine, read
@@ -34,14 +34,14 @@ def test_all_that_git_can_say_and_back(tmp_path: Path) -> None:
     tree = pristine(repository, tmp_path / "tree")
     before = snapshot(tree)
     applied = apply(one(text, tmp_path), tree)
-    assert snapshot(tree) == plain(repository)
+    assert as_git(snapshot(tree)) == as_git(plain(repository))
     assert len(applied.files) == 13
     assert {landing.path for landing in applied.landings} == {"large", "with space é", "kernel/cgroup/cgroup.c", "copy"}
     assert [row.state for row in examine(one(text, tmp_path), tree)] == ["already applied"]
     (tmp_path / "series").write_text("x.patch -R\n")
     (back,) = read(str(tmp_path / "series"))
     apply(back, tree)
-    assert snapshot(tree) == before
+    assert as_git(snapshot(tree)) == as_git(before)
 
 
 @pytest.mark.parametrize("name", ["two-files.patch", "rename-only.patch", "out-of-order.mbox", "quilt"])

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from patching import BASE, BETA, DATA, base_tree, edit, one, run, snapshot
+from patching import BASE, BETA, DATA, as_git, base_tree, edit, one, run, snapshot
 
 from labs.errors import DoesNotApply, LabError
 from labs.series import Malformed, Series, apply, examine, lint, read
@@ -78,7 +78,7 @@ def test_the_result_is_what_git_makes(name: str, tree: Path, tmp_path: Path) -> 
     refused_by_git = {"base64.mbox", "base64-crlf.mbox", "crlf.patch"}
     assert (done.returncode != 0) == (name in refused_by_git)
     if done.returncode == 0:
-        assert snapshot(tree) == snapshot(theirs)
+        assert as_git(snapshot(tree)) == as_git(snapshot(theirs))
 
 
 def test_two_files_one_there_already(tree: Path) -> None:
