@@ -24,6 +24,7 @@ PACKAGES = {
     "depmod": "kmod",
     "dpkg-deb": "dpkg",
     "dpkg-source": "dpkg-dev",
+    "env": "coreutils",
     "gcc": "gcc",
     "git": "git",
     "go": "golang-go",

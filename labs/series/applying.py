@@ -18,7 +18,7 @@ from labs.errors import DoesNotApply, LabError
 from labs.series.content import Landing
 from labs.series.examining import Applicability, lint, rows_of, steps
 from labs.series.tree import Entry, Outside, Unfit, View
-from labs.series.values import Malformed, Problem, Series, Where
+from labs.series.values import Malformed, Problem, Series, Where, require_patches
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def apply(series: Series, tree: Path, fuzz: int = 0) -> Applied:
     Raises Malformed for input that no tree could take, DoesNotApply where a patch does not fit, needs more fuzz than
     `fuzz`, or all are there already; the tree is then as before, byte for byte.
     """
+    require_patches(series)
     if problems := lint(series):
         raise Malformed(problems)
     before = View(tree)

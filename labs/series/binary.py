@@ -9,20 +9,23 @@ from collections.abc import Sequence
 
 from labs.series.values import Binary
 
-LIMIT = 64 << 20  # bytes of one file: a patch must not fill the memory
+LIMIT = 64 << 20  # bytes of one file, and of all binary data of a patch: it must not fill the memory
 _START = re.compile(rb"(literal|delta) (\d{1,9})\s*")
 
 
-def read_binary(lines: Sequence[bytes], at: int) -> tuple[tuple[Binary, Binary] | None, int]:
-    """Read both directions after `GIT binary patch` at line `at`; None if damaged. Returns the index after them too."""
-    forward, index = _one(lines, at + 1)
+def read_binary(lines: Sequence[bytes], at: int, room: int) -> tuple[tuple[Binary, Binary] | None, int]:
+    """Read both directions after `GIT binary patch` at line `at`, and the index after them.
+
+    None if damaged, or if they unpack to more than `room` bytes: a few zeros can be packed a thousand times.
+    """
+    forward, index = _one(lines, at + 1, room)
     if forward is None:
         return None, index
-    backward, index = _one(lines, index)
+    backward, index = _one(lines, index, room - len(forward.data))
     return ((forward, backward) if backward is not None else None), index
 
 
-def _one(lines: Sequence[bytes], at: int) -> tuple[Binary | None, int]:
+def _one(lines: Sequence[bytes], at: int, room: int) -> tuple[Binary | None, int]:
     found = _START.fullmatch(lines[at]) if at < len(lines) else None
     if not found:
         return None, at
@@ -33,7 +36,7 @@ def _one(lines: Sequence[bytes], at: int) -> tuple[Binary | None, int]:
             return None, index
         packed += chunk
         index += 1
-    if index == len(lines) or int(found[2]) > LIMIT:
+    if index == len(lines) or int(found[2]) > room:
         return None, index  # an empty line ends the data: without it the file is cut
     inflate = zlib.decompressobj()
     try:

@@ -15,7 +15,7 @@ KEEP, REFUSE = "keep", "refuse"
 
 @dataclass(frozen=True)
 class Landing:
-    """Where a hunk came to lie: line (from 1) in the file before the patch, and the function around it."""
+    """Where a hunk came to lie: line (from 1) in the file before the patch, and the function of its first change."""
 
     path: str
     line: int

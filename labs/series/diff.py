@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from labs.series import names
-from labs.series.binary import read_binary
+from labs.series.binary import LIMIT, read_binary
 from labs.series.draft import Draft, finish
 from labs.series.hunks import MADE_ANEW, is_signature, read_hunk
 from labs.series.values import FileDiff, Problem, Where
@@ -43,6 +43,7 @@ class _Reader:
         self.message: list[bytes] = []
         self.separator = 0  # index of a `---` line below a diff
         self.signed = False
+        self.room = LIMIT  # bytes that binary data may still unpack to
 
     def here(self) -> Where:
         return self.where(self.index)
@@ -164,11 +165,14 @@ class _Reader:
 
     def binary(self) -> None:
         where = self.here()
-        data, self.index = read_binary(self.lines, self.index)
+        data, self.index = read_binary(self.lines, self.index, self.room)
+        self.room -= sum(len(one.data) for one in data or ())
         if data and self.drafts and not self.drafts[-1].hunks:
             self.drafts[-1].binary = data
         else:
-            self.problem("binary data is damaged or cut", "make the patch with git format-patch --binary", where)
+            self.problem(
+                "binary data is damaged, cut or too much", "make the patch with git format-patch --binary", where
+            )
             self.broken.add(len(self.drafts) - 1)
 
     def files(self, strip: int | None) -> list[FileDiff]:

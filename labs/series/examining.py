@@ -8,7 +8,7 @@ from pathlib import Path
 
 from labs.series.step import Step, step
 from labs.series.tree import View
-from labs.series.values import Patch, Problem, Series
+from labs.series.values import Patch, Problem, Series, require_patches
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def examine(series: Series, tree: Path, target: str = "") -> tuple[Applicability
 
     Patches are examined on each other. Only the files that they name are read; nothing is written.
     """
+    require_patches(series)
     target = target or str(tree)
     if series.problems:
         detail = "; ".join(str(problem) for problem in series.problems)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import email
+import email.errors
 import email.policy
 import quopri
 import re
@@ -17,6 +18,7 @@ _SEPARATOR = re.compile(
     rb"From (?:[0-9a-f]{40}|[0-9a-f]{64}|\S+) +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) "
     rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]?\d \d\d:\d\d:\d\d [^\n]*\d{4}[^\n]{0,8}\n"
 )
+HEADER_LIMIT = 4096  # characters of one header that are decoded: no name is longer, and decoding is not linear
 _FROM = re.compile(rb"^From ", re.MULTILINE)
 _FIELD = re.compile(rb"[A-Za-z][A-Za-z0-9-]{0,60}:(?:[ \t\r\n]|$)")
 _BLANK = re.compile(rb"^[ \t]*\r?\n", re.MULTILINE)
@@ -74,7 +76,10 @@ def read_mail(raw: bytes, start: int) -> Mail:
     first = 0 if _is_header(raw, 0) else raw.find(b"\n") + 1
     blank = _BLANK.search(raw, first)
     end = blank.end() if blank else len(raw)
-    message = email.message_from_bytes(raw[first:], policy=email.policy.compat32)
+    try:
+        message = email.message_from_bytes(raw[first:], policy=email.policy.compat32)
+    except RecursionError:  # parts in parts without end
+        message = email.message_from_bytes(raw[first:end], policy=email.policy.compat32)
     line, damage = start + raw.count(b"\n", 0, end), ""
     if message.is_multipart():
         body, line = b"".join(_parts(message)), 0
@@ -124,10 +129,10 @@ def _text(message: Message, header: bytes, name: str) -> str:
     raw = str(value) if not isinstance(value, str) else value
     if any(ord(char) > 127 for char in raw):
         raw = _raw_field(header, name)
-    unfolded = re.sub(r"\r?\n[ \t]+", " ", raw)
+    unfolded = re.sub(r"\r?\n[ \t]+", " ", raw[:HEADER_LIMIT])
     try:
         decoded = str(make_header(decode_header(unfolded))) if "=?" in unfolded else unfolded
-    except (LookupError, ValueError):  # an unknown character set, or bytes that are not of it
+    except (LookupError, ValueError, email.errors.MessageError):  # not of the character set that it claims, or damaged
         decoded = unfolded
     return " ".join(decoded.split())
 

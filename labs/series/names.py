@@ -8,7 +8,7 @@ NO_FILE = "/dev/null"
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 _QUOTED = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)", re.DOTALL)
-_STAMP = re.compile(r"\s+(?:\d{4}-\d\d-\d\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )[^/]*$")
+_STAMP = re.compile(r"\s(?:\d{4}-\d\d-\d\d \d\d:\d\d|[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d )[^/]*$")
 _EPOCH = re.compile(r"(?:1970-01-01|1969-12-31|Jan  1 [\d:]+ 1970|Dec 31 [\d:]+ 1969)")
 
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labs.series import sections
+from labs.series.sections import Sections, begins_function, names_function
 from labs.series.values import Hunk
 
 MAX_FUZZ = 2  # patch's own default limit
-MANY = 500  # places after which no more are looked for
+COMMON = 1000  # a line that stands more often than this tells nothing
+MANY = 20_000  # places after which no more are looked for
 
 
 class Text:
@@ -24,6 +26,7 @@ class Text:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.lines = data.splitlines(keepends=True) if b"\r" not in data else _lines(data)
+        self.sections = Sections(self.lines)
         self.starts = list(itertools.accumulate((len(line) for line in self.lines), initial=0))
 
     def places(self, block: bytes, low: int) -> list[int]:
@@ -93,20 +96,34 @@ def locate(text: Text, hunk: Hunk, drift: int, low: int, fuzz: int = 0) -> Spot 
     chosen = _choose(text, hunk, [index - cut_front for index in found], expected)
     if isinstance(chosen, Miss):
         return chosen
-    _, function = sections.around(text.lines, max(chosen, 0), hunk.section)
+    removes = front < len(hunk.lines) and any(line[:1] == b"-" for line in _first_change(hunk)[front:])
+    _, function = text.sections.around(max(chosen, 0) + front + removes, hunk.section)
     return Spot(chosen + cut_front, old, new, chosen - start_of(hunk), fuzz, function)
+
+
+def _first_change(hunk: Hunk) -> Sequence[bytes]:
+    """The context before the first change, and that change."""
+    changed = itertools.dropwhile(lambda line: line[:1] == b" ", hunk.lines)
+    run = list(itertools.takewhile(lambda line: line[:1] != b" ", changed))
+    return [*itertools.takewhile(lambda line: line[:1] == b" ", hunk.lines), *run]
+
+
+def _names_its_function(hunk: Hunk) -> bool:
+    """Whether the hunk's own lines say in which function its first change is: then the header names the one before."""
+    return any(line[:1] in b" -" and begins_function(line[1:]) for line in _first_change(hunk))
 
 
 def _choose(text: Text, hunk: Hunk, found: Sequence[int], expected: int) -> int | Miss:
     """The one place that counts; see the head of this file."""
     if not found:
         return _mismatch(text, hunk, expected)
-    strict = sections.names_function(hunk.section)
-    right = [index for index in found if sections.around(text.lines, max(index, 0), hunk.section)[0]]
-    if strict and not right and (home := sections.elsewhere(text.lines, hunk.section)):
-        _, other = sections.around(text.lines, max(found[0], 0))
-        why = f"it fits only in another function ({other or 'none'}); its header names {hunk.section!r}, at line {home}"
-        return Miss("conflict", why, found[0] + 1)
+    strict = names_function(hunk.section) and not _names_its_function(hunk)
+    right = [index for index in found if text.sections.around(max(index, 0), hunk.section)[0]]
+    if strict and not right and (homes := text.sections.homes(hunk.section)):
+        _, other = text.sections.around(max(found[0], 0))
+        home = f"{hunk.section!r}, at line {homes[0] + 1}"
+        why = f"it fits only in another function ({other or 'none'}); its header names {home}"
+        return Miss("conflict", why, homes[0] + 1)
     for pool in (right, found) if strict and right else (found, right):
         if expected in pool:
             return expected
@@ -118,8 +135,19 @@ def _choose(text: Text, hunk: Hunk, found: Sequence[int], expected: int) -> int 
     return Miss("ambiguous", f"it fits equally well at lines {lines}", expected + 1)
 
 
+def _alignment(text: Text, hunk: Hunk, expected: int) -> int:
+    """Where most of the hunk's old lines stand in the order of the hunk, as near to `expected` as may be."""
+    places: dict[bytes, list[int]] = {line: [] for line in hunk.old if len(line.strip()) > 2}
+    for at, line in enumerate(text.lines):
+        if line in places and len(places[line]) < COMMON:
+            places[line].append(at)
+    votes = Counter(at - index for index, line in enumerate(hunk.old) for at in places.get(line, ()))
+    return max(votes, key=lambda start: (votes[start], -abs(start - expected)), default=expected)
+
+
 def _mismatch(text: Text, hunk: Hunk, expected: int) -> Miss:
-    """Why it does not fit where it should: the first line that differs."""
+    """Why it does not fit: the first line that differs where it fits best."""
+    expected = _alignment(text, hunk, expected)
     for index, line in enumerate(hunk.old):
         at = expected + index
         there = text.lines[at] if 0 <= at < len(text.lines) else None
@@ -130,7 +158,7 @@ def _mismatch(text: Text, hunk: Hunk, expected: int) -> Miss:
             if there.rstrip() == line.rstrip():
                 return Miss("conflict", f"line {at + 1} differs in white space or line end only: {wanted}", at + 1)
             return Miss("conflict", f"line {at + 1} is {_shown(there)}, the patch has {wanted}", at + 1)
-    return Miss("conflict", "it fits at its line, but belongs to the very beginning or end of the file", expected + 1)
+    return Miss("conflict", "it fits here, but belongs to the very beginning or end of the file", expected + 1)
 
 
 def _shown(line: bytes) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property
 
 _NAME = re.compile(r"([A-Za-z_]\w*)\(")
 _TYPE = re.compile(r"(?:(?:static|const|pub|typedef) )*(?:struct|enum|union|class|impl|type|func|fn|def|interface) \w")
 _LABEL = re.compile(r"[A-Za-z_]\w*:(?!:)\s*(?:$|/[/*])")
-FAR = 20_000  # lines: no function is longer
+LONG = 400  # bytes of a line that are looked at
 _SHORTEST = 20  # characters: diff cuts a section at 40 or 80, so a long one may be the beginning of its line
 
 
@@ -33,27 +35,40 @@ def same(section: str, line: str) -> bool:
     return bool(ours and theirs and ours[1] == theirs[1] and ours[1].upper() != ours[1])
 
 
-def around(lines: Sequence[bytes], index: int, section: str = "") -> tuple[bool, str]:
-    """The function that line `index` (from 0) is in, and whether it is the one that `section` names."""
-    for at in range(index - 1, max(-1, index - 1 - FAR), -1):
-        line = lines[at]
-        text = line[:400].decode(errors="replace").rstrip()
-        starts = begins_function(line)
-        if section and (starts or line[:1].isspace()) and text.strip() and _right(section, text, starts):
-            return True, text
-        if starts:
-            return False, text
-    return False, ""
+class Sections:
+    """The functions of one file, found once; lines count from 0."""
+
+    def __init__(self, lines: Sequence[bytes]) -> None:
+        self._lines = lines
+        self._named: dict[str, list[int]] = {}
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [at for at, line in enumerate(self._lines) if begins_function(line)]
+
+    def _text(self, at: int) -> str:
+        return self._lines[at][:LONG].decode(errors="replace").rstrip()
+
+    def homes(self, section: str) -> list[int]:
+        """The lines that `section` names. Other languages indent what git names (`def` in a class): there only the very
+        words count."""
+        if section not in self._named:
+            words = section.rstrip("\ufffd").strip().encode()
+            found = [at for at in self._starts if same(section, self._text(at))]
+            if len(words) >= 4:
+                lines = enumerate(self._lines)
+                found += [at for at, line in lines if line[:1].isspace() and line.strip().startswith(words)]
+            self._named[section] = sorted(found)
+        return self._named[section]
+
+    def around(self, index: int, section: str = "") -> tuple[bool, str]:
+        """Whether line `index` is in what `section` names, and the function that it is in."""
+        start = _last_before(self._starts, index)
+        home = _last_before(self.homes(section), index) if section else -1
+        nearest = max(start, home)
+        return home >= 0 and home >= start, self._text(nearest) if nearest >= 0 else ""
 
 
-def _right(section: str, text: str, starts: bool) -> bool:
-    """Other languages indent what git names (`def` in a class): there only the very words count."""
-    return same(section, text) if starts else len(section) >= 4 and section == text.strip()[: len(section)]
-
-
-def elsewhere(lines: Sequence[bytes], section: str) -> int:
-    """The line, from 1, where the function of `section` begins; 0 where the file has none such."""
-    for number, line in enumerate(lines, 1):
-        if begins_function(line) and same(section, line[:400].decode(errors="replace")):
-            return number
-    return 0
+def _last_before(numbers: Sequence[int], limit: int) -> int:
+    at = bisect_left(numbers, limit)
+    return numbers[at - 1] if at else -1

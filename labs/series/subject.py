@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LONGEST = 2000  # characters of a subject that are looked at
 _REPLY = re.compile(r"(?:re|aw|fwd?|sv|antw)(?:\[\d+\])?:\s*", re.IGNORECASE)
 _BRACKET = re.compile(r"\[([^\[\]]*)\]\s*")
 _COUNT = re.compile(r"(?<!\S)(\d{1,4})/(\d{1,4})(?!\S)")
@@ -34,7 +35,7 @@ def read_subject(text: str) -> Subject:
     >>> read_subject("[PATCH v2 3/10] [cgroup] x")
     Subject(text='[cgroup] x', number=3, total=10, version=2, reply=False, tagged=True)
     """
-    rest, reply = text.strip(), False
+    rest, reply = text[:LONGEST].strip(), False
     while found := _REPLY.match(rest):
         rest, reply = rest[found.end() :], True
     found = _BRACKET.match(rest)

@@ -203,6 +203,12 @@ class Series:
         return dataclasses.replace(self, branches=())
 
 
+def require_patches(series: Series) -> None:
+    """BadInput for a series that has patches only for versions and none was chosen: nothing must not look clean."""
+    if not series.patches and not series.problems:
+        raise BadInput(f"series {series.name} has no patches of its own", mend="choose a version with for_version")
+
+
 def by_component(series: tuple[Series, ...]) -> dict[str, Series]:
     """Series that patch the same component become one, in the order given, so that they are examined on each other."""
     merged: dict[str, Series] = {}

@@ -41,6 +41,11 @@ def snapshot(tree: Path) -> dict[str, tuple[int, bytes]]:
     return found
 
 
+def as_git(found: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
+    """A snapshot with no more of each mode than git keeps: the kind of file, and whether it can be run."""
+    return {name: (mode & (0o170100 if stat.S_ISREG(mode) else 0o170000), data) for name, (mode, data) in found.items()}
+
+
 def one(data: bytes | str, folder: Path, name: str = "x.patch") -> Series:
     """The series in these bytes."""
     file = folder / name

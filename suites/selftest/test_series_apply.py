@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from patching import BASE, BETA, DATA, base_tree, edit, everything, one, run, snapshot
+from patching import BASE, BETA, DATA, as_git, base_tree, edit, everything, one, run, snapshot
 
 from labs.errors import DoesNotApply, LabError
 from labs.series import Malformed, apply, examine, read
+from labs.series.binary import Binary, result
 
 TWO = DATA / "two-files.patch"
 
@@ -33,14 +34,14 @@ def test_all_that_git_can_say_and_back(tmp_path: Path) -> None:
     tree = pristine(repository, tmp_path / "tree")
     before = snapshot(tree)
     applied = apply(one(text, tmp_path), tree)
-    assert snapshot(tree) == plain(repository)
+    assert as_git(snapshot(tree)) == as_git(plain(repository))
     assert len(applied.files) == 13
     assert {landing.path for landing in applied.landings} == {"large", "with space é", "kernel/cgroup/cgroup.c", "copy"}
     assert [row.state for row in examine(one(text, tmp_path), tree)] == ["already applied"]
     (tmp_path / "series").write_text("x.patch -R\n")
     (back,) = read(str(tmp_path / "series"))
     apply(back, tree)
-    assert snapshot(tree) == before
+    assert as_git(snapshot(tree)) == as_git(before)
 
 
 @pytest.mark.parametrize("name", ["two-files.patch", "rename-only.patch", "out-of-order.mbox", "quilt"])
@@ -185,6 +186,14 @@ def test_binary_data_only_on_its_own_base(tmp_path: Path) -> None:
     assert snapshot(tree) == before
 
 
+def test_a_delta_is_for_one_old_file_only() -> None:
+    delta = bytes([4, 3, 0x90, 2, 1]) + b"x"  # 4 bytes become 3: copy two, insert one
+    assert result(Binary(True, delta), b"abcd") == b"abx"
+    for other, old in ((delta, b"abc"), (delta[:-1], b"abcd"), (delta + b"\x01y", b"abcd"), (b"", b""), (b"\xff", b"")):
+        assert result(Binary(True, other), old) is None
+    assert result(Binary(True, bytes([4, 3, 0x91, 3, 3])), b"abcd") is None  # beyond the end
+
+
 class TestFailure:
     """Whatever goes wrong while writing, the tree is as before, without a trace of what was tried."""
 
@@ -292,5 +301,5 @@ def test_what_landed_where(tmp_path: Path) -> None:
     applied = apply(read(str(DATA / "empty-context-stripped.patch"))[0], tree)
     (landing,) = applied.landings
     assert (landing.path, landing.line, landing.offset, landing.function, landing.hunk.line) == (
-        BETA, 11, 0, "static int cg_alpha(struct cgroup *c)", 14)  # fmt: skip
+        BETA, 11, 0, "static int cg_beta(struct cgroup *c)", 14)  # fmt: skip
     assert (applied.files, [row.state for row in applied.rows]) == ((BETA,), ["clean"])

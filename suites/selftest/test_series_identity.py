@@ -37,8 +37,8 @@ def test_recorded_patches(name: str, tmp_path: Path) -> None:
 def test_everything_that_git_can_say(tmp_path: Path) -> None:
     tree, text = everything(tmp_path / "tree")
     assert [patch.id for patch in one(text, tmp_path).patches] == ids_of_git(text, tree)
-    (twice,) = (mail.replace(b"Subject: [PATCH]", b"Subject: [PATCH 2/2]") for mail in (text,))
-    both = (DATA / "lf.patch").read_bytes().replace(b"[PATCH]", b"[PATCH 1/2]") + twice
+    second = text.replace(b"Subject: [PATCH]", b"Subject: [PATCH 2/2]")
+    both = (DATA / "lf.patch").read_bytes().replace(b"[PATCH]", b"[PATCH 1/2]") + second
     assert [patch.id for patch in one(both, tmp_path).patches] == ids_of_git(both, tree)
 
 

@@ -42,8 +42,9 @@ def test_authors_and_subjects_are_read_whatever_their_coding(name: str) -> None:
 def test_a_latin_1_author(tmp_path: Path) -> None:
     text = LF.replace(b"From: A Dev", b"From: Zo\xeb")
     assert one(text, tmp_path).patches[0].author == "Zoë <a@example.org>"
-    text = LF.replace(b"From: A Dev", b"From: =?nonsense?q?Zo=EB?=")
-    assert "a@example.org" in one(text, tmp_path).patches[0].author
+    for damaged in (b"=?nonsense?q?Zo=EB?=", b"=?utf-8?q?=EB=EB?=", b"=?utf-8?b?a?=", b"=?utf-8?q?"):
+        (patch,) = one(LF.replace(b"From: A Dev", b"From: " + damaged), tmp_path).patches
+        assert "a@example.org" in patch.author and patch.problems == ()
 
 
 CODINGS = {
@@ -68,6 +69,14 @@ def test_codings_of_the_body_change_nothing(coding: str, ending: bytes, mark: by
     assert (patch.id, patch.author, patch.problems) == (plain.id, "A Dev <a@example.org>", ())
     assert patch.files[0].hunks[0].new == plain.patches[0].files[0].hunks[0].new
     assert "Cédric" in patch.message
+
+
+@pytest.mark.parametrize("head", [b"", b"From: A Dev <a@example.org>\nSubject: x\n\n"], ids=["bare", "mail"])
+def test_a_byte_order_mark_is_no_part_of_the_first_line(head: bytes, tmp_path: Path) -> None:
+    text = head + b"--- a/README\n+++ b/README\n@@ -1 +1 @@\n-a\n+b\n"
+    (patch,) = one(b"\xef\xbb\xbf" + text, tmp_path).patches
+    assert (patch.problems, patch.author, patch.id) == (
+        (), "A Dev <a@example.org>" if head else "", one(text, tmp_path).id)  # fmt: skip
 
 
 def test_damaged_base64_is_named(tmp_path: Path) -> None:
@@ -297,6 +306,9 @@ class TestManifest:
         assert subjects(series.for_version("6.12.90-2~bpo12+1")) == ["README: b.patch"]
         with pytest.raises(BadInput, match=r"has no patches for 6\.2; it has some for: oldest up to 6\.2, 6\.12 up to"):
             series.for_version("6.2")
+        for use in (examine, apply):
+            with pytest.raises(BadInput, match="has no patches of its own; choose a version"):
+                use(series, BASE)
 
     def test_without_a_branch_for_it_the_files_count(self, tmp_path: Path) -> None:
         series = self.write(tmp_path, 'files = ["a.patch"]\n[[branch]]\nlow = "7.0"\nfiles = ["b.patch"]\n')

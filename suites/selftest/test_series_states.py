@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from patching import BASE, BETA, DATA, base_tree, edit, one, run, snapshot
+from patching import BASE, BETA, DATA, as_git, base_tree, edit, one, run, snapshot
 
 from labs.errors import DoesNotApply, LabError
 from labs.series import Malformed, Series, apply, examine, lint, read
@@ -78,7 +78,7 @@ def test_the_result_is_what_git_makes(name: str, tree: Path, tmp_path: Path) -> 
     refused_by_git = {"base64.mbox", "base64-crlf.mbox", "crlf.patch"}
     assert (done.returncode != 0) == (name in refused_by_git)
     if done.returncode == 0:
-        assert snapshot(tree) == snapshot(theirs)
+        assert as_git(snapshot(tree)) == as_git(snapshot(theirs))
 
 
 def test_two_files_one_there_already(tree: Path) -> None:
@@ -176,6 +176,21 @@ class TestFunctions:
         apply(series, tree)
         assert (tree / BETA).read_text() == head + alpha + gamma + beta.replace("step(c)", "fast_step(c)")
         assert run(tree, "patch", "-p1", "-R", "--dry-run", stdin=SWAPPED.encode()).returncode == 0
+
+    def test_a_function_that_came_between(self, tree: Path) -> None:
+        """The hunk starts in cg_alpha and changes cg_beta, as its own lines say; cg_new stands between them now."""
+        edit(tree / BETA, "static int cg_beta", "int cg_new(void)\n{\n\treturn ret;\n}\n\nstatic int cg_beta")
+        (series,) = read(str(DATA / "empty-context-stripped.patch"))
+        assert states(series, tree) == ["offset 5"]
+        (landing,) = apply(series, tree).landings
+        assert landing.function == "static int cg_beta(struct cgroup *c)"
+
+    def test_what_differs_is_named_where_the_function_is_now(self, tree: Path, tmp_path: Path) -> None:
+        head, _, beta, _ = re.split(r"(?=static int)", (tree / BETA).read_text())
+        (tree / BETA).write_text(head + "/* more */\n" * 40 + beta.replace("step(c)", "step(c, 0)"))
+        (row,) = examine(one(SWAPPED, tmp_path), tree)
+        assert row.state == "conflict"
+        assert f"{BETA}:49: line 49 is 'ret = step(c, 0);', the patch has 'ret = step(c);'" in row.detail
 
     def test_only_other_functions_are_left(self, tree: Path, tmp_path: Path) -> None:
         text = (tree / BETA).read_text()
