@@ -268,7 +268,9 @@ def _verdict(
     if error is None:
         return Verdict("assertion", "pass", "")
     if isinstance(error, KernelFailed):
-        return Verdict("quiet kernel", "fail", str(error), evidence=error.evidence)
+        bench = getattr(item, "funcargs", {}).get("bench")
+        evidence = bench.symbolized(error.evidence) if bench else error.evidence
+        return Verdict("quiet kernel", "fail", str(error), evidence=evidence)
     if isinstance(error, SeriesFailed):
         return Verdict("series", "fail", str(error), evidence=error.evidence)
     if isinstance(error, (Absent, pytest.skip.Exception)):

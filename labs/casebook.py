@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labs import prepare
-from labs.console import MARK, kernel_lines, slice_of
+from labs.console import MARK, kernel_lines, slice_of, symbolize
 from labs.errors import GuestLost, KernelFailed, LabError
 from labs.guest import Guest
 from labs.probe.stream import Report
@@ -103,7 +103,12 @@ class Bench:
         console = self.booted.guest.console
         console.poll()
         text = slice_of(console.text, case)
-        return text if kernel_lines(text) > text.count(MARK) else ""
+        return self.symbolized(text) if kernel_lines(text) > text.count(MARK) else ""
+
+    def symbolized(self, text: str) -> str:
+        """Text of the console with code addresses as symbols, where the kernel's System.map is at hand."""
+        system_map = self.booted.artifacts.kernel.system_map
+        return symbolize(text, system_map) if system_map else text
 
     def saved(self, name: str) -> tuple[str, ...]:
         """Path of the history that `name` left, relative to the cell's folder; empty when there is none."""

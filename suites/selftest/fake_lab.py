@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from labs import prepare
+from labs.build.kernel import KernelArtifacts
 from labs.console import ConsoleWatch
 from labs.deadline import Deadline
 from labs.errors import BadInput, KernelFailed, LabError
@@ -74,9 +75,13 @@ class FakeSession:
         return Result(command, 0, b"", b"", 0.0)
 
 
+WITH_MAP = KernelArtifacts(Path(), "fake", "", "")  # its System.map is what a test has put into the working folder
+
+
 @dataclass(frozen=True)
 class FakeArtifacts:
     found: prepare.Found
+    kernel: KernelArtifacts = WITH_MAP
 
     def to_json(self) -> dict[str, Any]:
         return {"kernel": {"asked": self.found.kernel.asked}}

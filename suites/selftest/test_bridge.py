@@ -272,7 +272,8 @@ def test_a_bad_end_comes_with_what_the_kernel_said_meanwhile(project: Project) -
 def say(bench, text):
     with bench.guest.console.path.open("a") as log: log.write(f"[    9.000001] {{text}}\\n")
 def test_a(bench):
-    for text in ("cgroup-lab: begin it.a", "of a", "cgroup-lab: end it.a"): say(bench, text)
+    open("System.map", "w").write("ffffffff81000000 T start\\nffffffff81000100 T end\\n")
+    for text in ("cgroup-lab: begin it.a", "of a at 0xffffffff81000010", "cgroup-lab: end it.a"): say(bench, text)
     assert False
 def test_b(bench, judge):
     for text in ("cgroup-lab: begin it.b", "of b", "cgroup-lab: end it.b"): say(bench, text)
@@ -281,5 +282,5 @@ def test_c(bench): assert False
 """
     ended = project.run(suite(body))
     console = ended.result("a").console
-    assert "of a" in console and "of b" not in console
+    assert "of a at start+0x10" in console and "of b" not in console
     assert ended.result("b").console == ended.result("c").console == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -16,7 +17,7 @@ import pytest
 
 from labs.command import run
 from labs.deadline import Deadline
-from labs.errors import BadInput, CommandFailed, NoSpace
+from labs.errors import BadInput, NoSpace
 from labs.store import Store, digest, remove_tree, tree_size
 
 FORK = multiprocessing.get_context("fork")
@@ -164,23 +165,31 @@ def test_a_full_disk_is_no_space(store: Store, code: int) -> None:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(disk)], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "none", str(disk)], capture_output=True).returncode:
         pytest.skip("a tmpfs cannot be mounted here: not root, or no right to mount")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 def _by_program(folder: Path) -> None:
-    run(["sh", "-c", "exec head -c 1M /dev/zero"], Deadline(9, "filling"), stdout=folder / "data")
+    run(["sh", "-c", "exec head -c 64M /dev/zero"], Deadline(9, "filling"), stdout=folder / "data")
 
 
-@pytest.mark.parametrize("fill", [_Sized(2**20), _by_program], ids=["the lab", "a program"])
+@pytest.mark.parametrize("fill", [_Sized(2**26), _by_program], ids=["the lab", "a program"])
 def test_a_disk_that_is_really_full(small_disk: Path, fill: Callable[[Path], None]) -> None:
     store = Store(small_disk / "store")
-    with pytest.raises((NoSpace, CommandFailed), match=r"[Nn]o space left"):
+    with pytest.raises(NoSpace, match=r"no space left in .*; run: labs clean"):
         store.build("thing", RECIPE, fill)
     assert leftovers(store) == [] and store.entries() == []
     assert (store.build("kernel", RECIPE, make) / "file").exists()
+
+
+def test_a_disk_with_next_to_nothing_left_is_told_before_anything_begins(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 1))  # type: ignore[attr-defined]
+    with pytest.raises(NoSpace, match=r"has 0 MiB left, the thing needs 32; run: labs clean, or set LABS_STORE"):
+        store.build("thing", RECIPE, make, "the thing")
 
 
 @pytest.mark.parametrize("where", ["file", "file/below", "/proc/no/such"])
