@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from labs import cleaning, doctor, prepare
-from labs.applicability import kernel_targets, rows, unsound
+from labs.applicability import rows, targets, unsound
 from labs.errors import LabError
 from labs.matrix import Cell, cells
 from labs.promise.families import FAMILIES
@@ -195,8 +195,9 @@ def series_() -> None:
 @series_.command()
 @click.argument("specs", nargs=-1, required=True, metavar="SERIES...")
 @click.option("--kernel", "kernels", multiple=True, help="6.1, 6.1.187, tree:PATH, git:REPO#REV; default: every line.")
+@click.option("--runtime", "runtimes", multiple=True, help="runc, runc@1.1.15, runc@v1.2.0; default: all of runc.")
 @as_json
-def check(specs: Sequence[str], kernels: Sequence[str], as_json: bool) -> None:
+def check(specs: Sequence[str], kernels: Sequence[str], runtimes: Sequence[str], as_json: bool) -> None:
     """Tell which patches fit which trees: a row a patch and target. Exit 2 for a malformed series, 1 for a misfit.
 
     Example: labs series check fix.mbox --kernel 6.1 --kernel 6.12
@@ -207,8 +208,8 @@ def check(specs: Sequence[str], kernels: Sequence[str], as_json: bool) -> None:
     for spec in specs:
         series = read(spec)
         wrong = unsound(series)
-        targets = kernel_targets(kernels, store, archive) if not wrong else ()
-        found += wrong or [row for target in targets for row in rows(series, target)]
+        meant = targets(series, kernels, runtimes, store, archive) if not wrong else ()
+        found += wrong or [row for target in meant for row in rows(series, target)]
     show([asdict(row) for row in found], as_json)
     states = {row.state.split(" ")[0] for row in found}
     sys.exit(2 if "malformed" in states else 0 if states <= {"clean", "offset", "already"} else 1)

@@ -6,9 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from labs.build.runtime import runtime_tree
 from labs.errors import BadInput
 from labs.series import Applicability, Series, by_component, examine, lint
 from labs.source.debian import Archive
+from labs.source.runtimes import archive_runtimes, find_runtime, upstream_text
 from labs.source.trees import find_source, kernel_tree, source_packages
 from labs.store import Store
 from labs.version import upstream_of
@@ -31,6 +33,27 @@ def kernel_targets(asked: Sequence[str], store: Store, archive: Archive) -> Iter
         asked = list(newest.values())
     for source in [find_source(name, archive) for name in asked]:  # all names are looked up before one is unpacked
         yield Target("kernel", source.asked, source.version, kernel_tree(store, archive, source))
+
+
+def runtime_targets(asked: Sequence[str], store: Store, archive: Archive) -> Iterator[Target]:
+    """The sources of the runtimes that the names give; without names, of every packaged runc."""
+    if not asked:
+        versions = dict.fromkeys(one.version for one in archive_runtimes(archive) if one.name == "runc")
+        asked = [f"runc@{version}" for version in versions]
+    for runtime in [find_runtime(name, archive) for name in asked]:
+        version = upstream_text(runtime.version.removeprefix("v"))
+        yield Target(runtime.name, runtime.asked, version, runtime_tree(store, archive, runtime))
+
+
+def targets(
+    series: Sequence[Series], kernels: Sequence[str], runtimes: Sequence[str], store: Store, archive: Archive
+) -> Iterator[Target]:
+    """The targets that a series may be meant for, of those that were asked for."""
+    components = {one.component for one in series}
+    if "kernel" in components:
+        yield from kernel_targets(kernels, store, archive)
+    if components - {"kernel"}:
+        yield from runtime_targets(runtimes, store, archive)
 
 
 def unsound(series: Sequence[Series]) -> list[Applicability]:

@@ -17,7 +17,7 @@ from labs.build.image import AS_ROOT_OF_NAMESPACE, bootstrap
 from labs.build.sandbox import Sandbox, tail
 from labs.command import run, which
 from labs.deadline import Deadline
-from labs.errors import CommandFailed, DoesNotCompile, LabError
+from labs.errors import BadInput, CommandFailed, DoesNotCompile, LabError
 from labs.series import Series, apply
 from labs.source.debian import Archive
 from labs.source.runtimes import Runtime
@@ -63,7 +63,7 @@ def built_runtime(store: Store, archive: Archive, runtime: Runtime, series: Sequ
 
 def runtime_tree(store: Store, archive: Archive, runtime: Runtime) -> Path:
     """The source of a runtime, with Debian's patches when it is a package; never written to."""
-    return (_module(store, runtime) if runtime.module else _package(store, archive, runtime)).tree
+    return _module(store, runtime).tree if runtime.module else _unpacked(store, archive, runtime)[0]
 
 
 def _program(store: Store, source: _Source, series: Sequence[Series]) -> Path:
@@ -105,8 +105,10 @@ def _go_version() -> str:
 # Debian's package
 
 
-def _package(store: Store, archive: Archive, runtime: Runtime) -> _Source:
-    assert runtime.package
+def _unpacked(store: Store, archive: Archive, runtime: Runtime) -> tuple[Path, Path]:
+    """The package's tree with Debian's patches, and its .dsc."""
+    if not runtime.package:
+        raise BadInput(f"runtime {runtime.asked}: a program has no source", mend="name a package or a Go module")
     package = runtime.package
     source = archive.fetch_source(package)
     (dsc,) = source.glob("*.dsc")
@@ -115,11 +117,15 @@ def _package(store: Store, archive: Archive, runtime: Runtime) -> _Source:
         run(["dpkg-source", "--no-check", "-x", str(dsc), str(folder / "tree")], Deadline(120, "unpacking the runtime"))
 
     recipe = {"recipe": RECIPE, "dsc": file_digest(dsc)}
-    tree = store.build("runtime-tree", recipe, make, f"source of {package.name} {package.version}") / "tree"
+    return store.build("runtime-tree", recipe, make, f"source of {package.name} {package.version}") / "tree", dsc
+
+
+def _package(store: Store, archive: Archive, runtime: Runtime) -> _Source:
+    tree, dsc = _unpacked(store, archive, runtime)
     root = _build_root(store, archive, runtime, _needed(dsc))
     env = {"GOPATH": "/gopath:/usr/share/gocode", "GO111MODULE": "off"}
-    upstream = re.split(r"-[^-]*$", package.version)[0]
-    return _Source(tree, f"{package.name} {package.version}", root, env, {}, upstream)
+    upstream = re.split(r"-[^-]*$", runtime.version)[0]
+    return _Source(tree, f"{runtime.name} {runtime.version}", root, env, {}, upstream)
 
 
 def _needed(dsc: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from labs.console import ConsoleWatch
 from labs.deadline import Deadline
 from labs.errors import BadInput, KernelFailed, LabError
 from labs.guest import Guest, Vitals
-from labs.matrix import Cell
+from labs.matrix import Cell, series_of
 from labs.session import Result
 from labs.source.kernels import Kernel
 from labs.source.runtimes import Runtime
@@ -91,7 +91,10 @@ def find(cell: Cell, archive: object) -> prepare.Found:
     if cell.kernel not in KERNELS:
         raise BadInput(f"kernel {cell.kernel}: not in the archive", mend="nearest: 6.1")
     version = KERNELS[cell.kernel]
-    return prepare.Found(cell, Kernel(cell.kernel, version, version), Runtime("runc", "runc", "bookworm"))
+    series = series_of(cell.series) if cell.series else ()
+    return prepare.Found(
+        cell, Kernel(cell.kernel, version, version), Runtime("runc", "runc", "bookworm"), series=series
+    )
 
 
 def make(found: prepare.Found, store: object, archive: object) -> FakeArtifacts:
