@@ -117,7 +117,8 @@ def change(data: bytes, diff: FileDiff, policy: str = KEEP, converted: bool = Fa
     if set(states) == {"apply", "done"}:
         there = ", ".join(str(h.where) for h, state in zip(hunks, states, strict=True) if state == "done")
         return Change("partly applied", f"{diff.path} has some of it already: {there}")
-    if "done" not in states:
+    tied = any(isinstance(ahead, Spot) and state == "ambiguous" for ahead, state in zip(forward, states, strict=True))
+    if "done" not in states and not tied:  # less context would only hide what more could not tell
         fuzzy = [spot for spot in _locate_all(text, hunks, MAX_FUZZ) if isinstance(spot, Spot)]
         if len(fuzzy) == len(hunks):
             return _applied(text, diff, hunks, fuzzy, note)

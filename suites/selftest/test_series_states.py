@@ -224,6 +224,12 @@ class TestFunctions:
         (row,) = examine(one(SWAPPED, tmp_path), tree)
         assert row.state == "ambiguous" and "lines 17, 24" in row.detail
 
+    def test_two_places_in_the_function_and_one_at_the_line_but_in_another(self, tree: Path, tmp_path: Path) -> None:
+        head, alpha, beta, gamma = re.split(r"(?=static int)", (tree / BETA).read_text())
+        (tree / BETA).write_text(head + alpha + gamma + beta + beta.split("{\n")[1])
+        (row,) = examine(one(SWAPPED, tmp_path), tree)
+        assert row.state == "ambiguous" and "lines 26, 34" in row.detail
+
     def test_a_function_whose_declaration_changed(self, tree: Path, tmp_path: Path) -> None:
         edit(tree / BETA, "/* demo */", "/* demo */\n/* more */")
         edit(tree / BETA, "static int cg_beta(struct cgroup *c)", "int cg_beta(struct cgroup *c, int flags)")
