@@ -1,11 +1,12 @@
 """A lab that proves kernel and container-runtime patches. Read it in the order in which data flows:
 
     catalog     what may be asked for: kernels, runtimes, images, known defects
-    source      where it comes from: the Debian archive
-    series      patches: read, checked, examined against trees, applied whole or not at all
+    source      where it comes from: the Debian archive, releases, local trees, commits
     store       where made things are kept, named by what went in
-    build       root image, initramfs, agent
-    matrix      Cell: one kernel x runtime x provider
+    series      patches: read, checked, examined against trees, applied whole or not at all
+    build       kernels and runtimes from source, in a sandbox; root image, initramfs, agent
+    matrix      Cell: one kernel x runtime x variant x series x provider
+    prepare     Cell -> Artifacts -> a guest that is proven to be what was asked
     provision   the host's accelerator and budget; QEMU
     guest       a running machine: run, put, get, facts
     console     what the kernel said, live (signatures: how it says it)

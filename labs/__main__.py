@@ -18,7 +18,7 @@ from rich.table import Table
 from labs import cleaning, doctor, prepare
 from labs.applicability import rows, targets, unsound
 from labs.errors import LabError
-from labs.matrix import Cell, cells
+from labs.matrix import ROLES, Cell, axes_of, cells
 from labs.promise.families import FAMILIES
 from labs.promise.faults import tallies
 from labs.provision import qemu
@@ -215,11 +215,28 @@ def check(specs: Sequence[str], kernels: Sequence[str], runtimes: Sequence[str],
     sys.exit(2 if "malformed" in states else 0 if states <= {"clean", "offset", "already"} else 1)
 
 
-def _prepared(**axes: Any) -> prepare.Artifacts:
+class BeforeDashes(click.Command):
+    """A command whose words after `--` are another program's, whatever they look like."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        at = args.index("--") if "--" in args else len(args)
+        ctx.obj = args[at + 1 :]
+        return super().parse_args(ctx, args[:at])
+
+
+def _prepared(cell_id: str | None, **axes: Any) -> prepare.Artifacts:
+    """The artifacts of the one cell that an id and options name; options override the id."""
+    if cell_id:
+        given = {axis: values for axis, values in axes.items() if values}
+        named = axes_of(cell_id)
+        if given.keys() & {"kernels", "runtimes", "variants", "series"}:
+            role = cell_id.rpartition(".")[2]
+            named["globs"] = [f"*.{role}"] if role in ROLES else []
+        axes = {**axes, **named, **given}
     chosen: list[Cell] = cells(**axes)
     if len(chosen) > 1:
         ids = ", ".join(cell.id for cell in chosen)
-        raise click.UsageError(f"these options make {len(chosen)} cells: {ids}; choose one with --cell ID")
+        raise click.UsageError(f"these options make {len(chosen)} cells: {ids}; name one, or choose with --cell")
     store = Store.of_user()
     archive = Archive(store)
     return prepare.prepare(prepare.find(chosen[0], archive), store, archive)
@@ -227,27 +244,29 @@ def _prepared(**axes: Any) -> prepare.Artifacts:
 
 @main.command()
 @cell_options
-def build(**axes: Any) -> None:
-    """Make or find the artifacts of a cell; print their digests and paths.
+@click.argument("cell", required=False)
+def build(cell: str | None, **axes: Any) -> None:
+    """Make or find the artifacts of a CELL (an id of `labs cells`, or its options); print their digests and paths.
 
-    Example: labs build --kernel 6.12
+    Example: labs build 6.1_runc_cpu-max-atomic.patched
     """
-    artifacts = _prepared(**axes)
+    artifacts = _prepared(cell, **axes)
     paths = {"vmlinuz": artifacts.kernel.vmlinuz, "initramfs": artifacts.initrd, "image": artifacts.root}
     print(json.dumps({**artifacts.to_json(), "paths": {k: str(v) for k, v in paths.items()}}, indent=1))
 
 
-@main.command()
+@main.command(cls=BeforeDashes, options_metavar="[OPTIONS]", epilog="Words after -- are the command to run.")
 @cell_options
 @click.option("--qemu-args", is_flag=True, help="Print the exact QEMU command; do not boot.")
 @click.option("--gdb", type=click.IntRange(1024, 65535), metavar="PORT", help="Open QEMU's gdb stub on 127.0.0.1:PORT.")
-@click.argument("command", nargs=-1)
-def boot(qemu_args: bool, gdb: int | None, command: Sequence[str], **axes: Any) -> None:
-    """Boot a cell and run COMMAND in it, giving its exit code; without COMMAND, open a shell.
+@click.argument("cell", required=False)
+@click.pass_obj
+def boot(command: Sequence[str], /, cell: str | None, qemu_args: bool, gdb: int | None, **axes: Any) -> None:
+    """Boot a CELL (an id of `labs cells`, or its options) and run what stands after `--`; without it, open a shell.
 
-    Example: labs boot --kernel 6.12 -- cat /proc/version
+    Example: labs boot 6.12_runc -- cat /proc/version
     """
-    artifacts = _prepared(**axes)
+    artifacts = _prepared(cell, **axes)
     spec = prepare.machine(artifacts, gdb=gdb or 0)
     if qemu_args:
         print(shlex.join(qemu.arguments(spec, Path("/tmp"), Path("/tmp"))))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import fnmatch
 import functools
+import glob
 import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from labs import catalog
 from labs.errors import BadInput
 from labs.series import Malformed, Series, lint, read
 from labs.store import digest
@@ -17,6 +20,7 @@ from labs.store import digest
 DEFAULT_KERNEL = "6.1"
 DEFAULT_RUNTIME = "runc"
 PROVIDERS = ("qemu",)
+ROLES = ("base", "off", "patched")
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,35 @@ def roles(spec: str) -> tuple[str, ...]:
     if not spec:
         return ("",)
     switched = any(one.intent == "defect" and one.parameters for one in series_of(spec))
-    return ("base", "off", "patched") if switched else ("base", "patched")
+    return ROLES if switched else ("base", "patched")
+
+
+PATCHES = Path("patches")  # where a series is looked for by the name that it has in an id
+
+
+def axes_of(cell_id: str) -> dict[str, list[str]]:
+    """The options, by their axis, that give the cell of this id; BadInput when the id does not tell them."""
+    kernel, _, rest = cell_id.partition("_")
+    runtime, *words = rest.split("_")
+    axes: dict[str, list[str]] = {"kernels": [kernel], "runtimes": [runtime], "globs": [cell_id]}
+    for word in words:
+        name, dot, role = word.rpartition(".")
+        if word in catalog.read("variants")["variant"]:
+            axes["variants"] = [word]
+        elif dot and role in ROLES:
+            axes["series"] = ["+".join(_found(one, cell_id) for one in name.split("+"))]
+        elif word not in PROVIDERS:
+            runtime = ""
+    if not kernel or not runtime:
+        raise BadInput(f"no cell is called {cell_id}", mend="labs cells lists them; or give its options")
+    return axes
+
+
+def _found(series: str, cell_id: str) -> str:
+    paths = sorted(PATCHES.glob(f"*/{glob.escape(series)}"))
+    if len(paths) != 1:
+        raise BadInput(f"cell {cell_id}: {PATCHES} has no series {series}", mend="give --series")
+    return str(paths[0])
 
 
 def _word(text: str) -> str:

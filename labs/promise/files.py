@@ -180,7 +180,7 @@ PROMISES = (
     ),
     Promise(
         "cpu.max and cpu.max.burst leave each other alone when nobody else writes (12)",
-        "cpu_max_write, cpu_cfs_burst_write_u64; broken in 6.6.0 to 6.6.3 and fixed by 49217ea147df",
+        "cpu_max_write, cpu_cfs_burst_write_u64; broken from 5.14 up to 6.1.92 and 6.6.32, fixed by 49217ea147df",
         within("a", *_bandwidth_apart()),
         needs=("cpu.max", "cpu.max.burst"),
     ),

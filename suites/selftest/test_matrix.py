@@ -7,7 +7,7 @@ import re
 import pytest
 
 from labs.errors import BadInput
-from labs.matrix import Cell, cells
+from labs.matrix import Cell, axes_of, cells
 from labs.report.record import SAFE_NAME
 
 KERNELS = [
@@ -80,3 +80,36 @@ def test_an_unknown_provider_is_refused() -> None:
 def test_options_ask_for_just_this_cell(cell: Cell) -> None:
     options = dict(zip(cell.options[::2], cell.options[1::2], strict=True))
     assert cells([options["--kernel"]], [options["--runtime"]]) == [cell]
+
+
+# Ids that people type
+
+
+@pytest.mark.parametrize(
+    "cell_id, axes",
+    [
+        ("6.1_runc", {}),
+        ("6.12.57_crun", {}),
+        ("6.1_runc_lockdep", {"variants": ["lockdep"]}),
+        ("6.1_runc_cpu-max-atomic.base", {"series": ["patches/kernel/cpu-max-atomic"]}),
+        (
+            "6.1_runc_kasan_weight-crosstalk+weight-crosstalk-stack.off",
+            {
+                "variants": ["kasan"],
+                "series": ["patches/kernel/weight-crosstalk+patches/kernel/weight-crosstalk-stack"],
+            },
+        ),
+    ],
+)
+def test_an_id_gives_its_cell_back(cell_id: str, axes: dict[str, list[str]]) -> None:
+    kernel, runtime = cell_id.split("_")[:2]
+    named = axes_of(cell_id)
+    assert named == {"kernels": [kernel], "runtimes": [runtime], "globs": [cell_id], **axes}
+    assert [cell.id for cell in cells(**named)] == [cell_id]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cell_id", ["nope", "6.1", "6.1_", "_runc", "6.1_runc_nope", "6.1_runc_no-such.base"])
+def test_an_id_that_names_no_cell(cell_id: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        axes_of(cell_id)
+    assert cell_id in str(caught.value) and caught.value.mend
