@@ -27,7 +27,8 @@ def clean(store: Store, records: Path, *, dry_run: bool) -> Iterator[str]:
     for folder in store.shrink(0, dry_run=dry_run):
         yield f"{verb} {folder}"
     leftovers = [*records.glob(f"*/{RUN_FILE}")] if records.is_dir() else []
-    for run in [path.parent for path in leftovers] + _stale_folders():
+    caches = sorted((store.root / "ccache").glob("*"))
+    for run in [*caches, *(path.parent for path in leftovers), *_stale_folders()]:
         if not dry_run:
             remove_tree(run)
         yield f"{verb} {run}"

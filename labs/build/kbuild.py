@@ -121,6 +121,14 @@ def _build_id(folder: Path) -> str:
     return str(json.loads((folder / "facts.json").read_text())["build_id"])
 
 
+def _cache(plan: Plan) -> str:
+    """Which compiler cache a build uses. A series or tree that nobody vouches for has one of its own: what its build
+    leaves there must not reach the objects of others."""
+    if plan.series:
+        return f"series-{digest(plan.series[0].name)}"
+    return "base" if plan.source.pinned else f"tree-{digest(str(plan.source.path))}"
+
+
 class _Build:
     """One build in a sandbox: sources at /src, objects at /objects, so that paths in binaries never differ."""
 
@@ -129,18 +137,10 @@ class _Build:
         self.folder = folder
         self.objects = folder / "objects"
         self.log = folder / "build.log"
-        cache = store.root / "ccache"
-        cache.mkdir(exist_ok=True)
-        # Only sources that a signature vouches for fill the cache: what others leave there would reach later builds.
-        trusted = plan.source.pinned and not plan.series
-        self.env = {
-            **REPRODUCIBLE,
-            "CCACHE_DIR": "/ccache",
-            "CCACHE_TEMPDIR": "/tmp",
-            **({} if trusted else {"CCACHE_READONLY": "1"}),
-        }
-        write = {"/objects": self.objects, **({"/ccache": cache} if trusted else {})}
-        self.sandbox = Sandbox({"/src": tree, **({} if trusted else {"/ccache": cache})}, write)
+        cache = store.root / "ccache" / _cache(plan)
+        cache.mkdir(parents=True, exist_ok=True)
+        self.env = {**REPRODUCIBLE, "CCACHE_DIR": "/ccache", "CCACHE_TEMPDIR": "/tmp", "CCACHE_MAXSIZE": "1G"}
+        self.sandbox = Sandbox({"/src": tree}, {"/objects": self.objects, "/ccache": cache})
         self.tree = tree
 
     def _make(self, target: Sequence[str], deadline: Deadline, progress: Callable[[], str] | None = None) -> int:
