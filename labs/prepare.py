@@ -32,6 +32,7 @@ from labs.source.trees import KernelSource, find_source, kernel_tree
 from labs.store import Store, file_digest
 from labs.version import RuntimeVersion
 
+BOOLEAN = {"1": "Y", "0": "N"}  # how a parameter of type bool is read (kernel/params.c, param_get_bool)
 AGENT = "/lab/agent"  # in the guest, put there by its init
 
 
@@ -234,7 +235,7 @@ def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec 
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)
         runtime, told = _install_runtime(guest, artifacts)
-        facts |= told | _switch_on(guest, artifacts.found.switches) | _series(artifacts.found.applied)
+        facts |= told | switch_on(guest, artifacts.found.switches) | _series(artifacts.found.applied)
         yield Booted(guest, artifacts, runtime, facts)
 
 
@@ -243,13 +244,13 @@ def _series(applied: Sequence[Series]) -> dict[str, Any]:
     return {"series": {"name": names, "patch_id": ids}} if applied else {}
 
 
-def _switch_on(guest: Guest, switches: dict[str, str]) -> dict[str, Any]:
+def switch_on(guest: Guest, switches: dict[str, str]) -> dict[str, Any]:
     """Set the module parameters of planted defects; LabError when the kernel that runs has none of that name."""
     for name, value in switches.items():
         module, _, parameter = name.partition(".")
         path = shlex.quote(f"/sys/module/{module}/parameters/{parameter}")
         told = guest.must(f"echo {shlex.quote(value)} > {path} && cat {path}").strip()
-        if told != value:
+        if told not in (value, BOOLEAN.get(value)):
             raise LabError(f"parameter {name} is {told} after {value} was written to it")
     return {"switches": switches} if switches else {}
 

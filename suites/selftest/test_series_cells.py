@@ -10,7 +10,7 @@ from bridge import PASS, Project, suite
 from fake_tree import patch, write_tree
 
 from labs import prepare
-from labs.errors import BadInput
+from labs.errors import BadInput, LabError
 from labs.matrix import Cell, cells
 
 TOML = 'intent = "{intent}"\ncomponent = "{component}"\nmends = ["no lost update"]\nfiles = ["0001-change-it.patch"]\n'
@@ -114,3 +114,27 @@ def test_a(bench, judge):
 """
     ended = project.run(suite(body), "--series", fix)
     assert ended.outcomes() == {"6.1_runc_mend.base": {"a": "known"}, "6.1_runc_mend.patched": {"a": "fail"}}
+
+
+class Parameters:
+    """A guest with one module parameter that reads as `told`, whatever is written."""
+
+    def __init__(self, told: str) -> None:
+        self.told = told
+        self.commands: list[str] = []
+
+    def must(self, command: str) -> str:
+        self.commands.append(command)
+        return self.told
+
+
+@pytest.mark.parametrize("told", ["50\n", "Y\n", "N\n", "7\n"])
+@pytest.mark.parametrize("value", ["50", "1", "0"])
+def test_a_switch_is_read_back(value: str, told: str) -> None:
+    guest = Parameters(told)
+    if (value, told) in {("50", "50\n"), ("1", "Y\n"), ("0", "N\n")}:
+        assert prepare.switch_on(guest, {"cglab.torn_us": value}) == {"switches": {"cglab.torn_us": value}}  # type: ignore[arg-type]
+        assert guest.commands[0].startswith(f"echo {value} > /sys/module/cglab/parameters/torn_us")
+    else:
+        with pytest.raises(LabError, match=rf"cglab\.torn_us is {told.strip()} after {value}"):
+            prepare.switch_on(guest, {"cglab.torn_us": value})  # type: ignore[arg-type]
