@@ -234,9 +234,18 @@ def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec 
         facts = guest.facts()
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)
+        facts |= verify_config(guest, artifacts.kernel.folder / "config") if artifacts.found.source else {}
         runtime, told = _install_runtime(guest, artifacts)
         facts |= told | switch_on(guest, artifacts.found.switches) | _series(artifacts.found.applied)
         yield Booted(guest, artifacts, runtime, facts)
+
+
+def verify_config(guest: Guest, built: Path) -> dict[str, Any]:
+    """The digest of the config that the running kernel tells; LabError when it is not the one that was built."""
+    told = guest.run("test ! -e /proc/config.gz || busybox zcat /proc/config.gz | sha256sum").out.split()
+    if told and told[0] != file_digest(built):
+        raise LabError(f"the guest runs another config: its sha256 is {told[0]}, built was {file_digest(built)}")
+    return {"config_sha256": told[0]} if told else {}
 
 
 def _series(applied: Sequence[Series]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from fake_tree import patch, write_tree
 from labs import prepare
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell, cells
+from labs.session import Result
+from labs.store import file_digest
 
 TOML = 'intent = "{intent}"\ncomponent = "{component}"\nmends = ["no lost update"]\nfiles = ["0001-change-it.patch"]\n'
 
@@ -138,3 +140,19 @@ def test_a_switch_is_read_back(value: str, told: str) -> None:
     else:
         with pytest.raises(LabError, match=rf"cglab\.torn_us is {told.strip()} after {value}"):
             prepare.switch_on(guest, {"cglab.torn_us": value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("told, fails", [("same", False), ("other", True), ("", False)])
+def test_the_running_config_is_compared_with_the_one_that_was_built(tmp_path: Path, told: str, fails: bool) -> None:
+    (tmp_path / "config").write_text("CONFIG_CGROUPS=y\n")
+    digest = file_digest(tmp_path / "config") if told == "same" else "0" * 64
+
+    class Told:
+        def run(self, command: str) -> Result:
+            return Result(command, 0, f"{digest}  -\n".encode() if told else b"", b"", 0.0)
+
+    if fails:
+        with pytest.raises(LabError, match="another config"):
+            prepare.verify_config(Told(), tmp_path / "config")  # type: ignore[arg-type]
+    else:
+        assert prepare.verify_config(Told(), tmp_path / "config") == ({"config_sha256": digest} if told else {})  # type: ignore[arg-type]
