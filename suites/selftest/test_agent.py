@@ -83,7 +83,7 @@ def test_reads_see_what_was_written_and_nothing_else(busy: Report) -> None:
 
 def test_the_seed_decides_the_order(desk: Desk) -> None:
     path = desk.file("cpu.weight")
-    plan = ["seconds 0.1", "capacity 100000", f"target 0 0 {path}", "writer 0 0 52 -1", "writer 0 0 52 -1"]
+    plan = ["seconds 0.5", "capacity 1000000", f"target 0 0 {path}", "writer 0 0 52 -1", "writer 0 0 52 -1"]
     orders = []
     for seed in (1, 1, 2):
         report = desk.report(f"seed {seed}", *plan)
