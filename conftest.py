@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import pytest
 from rich.console import Console
 
-from labs import catalog, prepare
+from labs import prepare
 from labs.casebook import Bench, named
 from labs.errors import BadInput, GuestLost, KernelFailed, LabError, SeriesFailed
 from labs.invariant.known import explain
@@ -208,8 +208,8 @@ class Judge:
 
     def __call__(self, verdict: Verdict, files: Sequence[str] = (), probe: str = "") -> None:
         """`files`: names of the files judged; `probe`: name of the report that the verdict rests on."""
-        if self.item.config.option.known == "report" and verdict.invariant not in self.bench.mends:
-            verdict = explain(verdict, catalog.known_defects(), self.bench.kernel, files)
+        if self.item.config.option.known == "report":
+            verdict = explain(verdict, self.bench.known_defects(), self.bench.kernel, files)
         self.item.stash[VERDICT] = verdict
         self.item.stash[HISTORIES] = self.bench.saved(probe)
         if verdict.outcome == "fail":

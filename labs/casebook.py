@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labs import prepare
+from labs import catalog, prepare
 from labs.console import MARK, kernel_lines, slice_of, symbolize
 from labs.errors import GuestLost, KernelFailed, LabError
 from labs.guest import Guest
@@ -60,10 +60,9 @@ class Bench:
         version = self.booted.artifacts.found.kernel.version
         return upstream_of(version) if version else KernelRelease.parse(self.booted.facts["release"]).upstream
 
-    @property
-    def mends(self) -> frozenset[str]:
-        """Invariants that the cell's series promises to mend: for them no defect is known any more."""
-        return self.booted.artifacts.found.mends
+    def known_defects(self) -> list[catalog.Known]:
+        """The table of known defects, without those that the cell's series says it mends: they are no excuse there."""
+        return [row for row in catalog.known_defects() if row.id not in self.booted.artifacts.found.mends]
 
     @property
     def accelerator(self) -> str:

@@ -66,7 +66,7 @@ class Found:
 
     @property
     def mends(self) -> frozenset[str]:
-        """Invariants that hold in this cell although the kernel's version has a known defect."""
+        """Invariants that must hold in this cell, and ids of known defects that it must not have any more."""
         return frozenset(name for one in self.applied if one.intent != "defect" for name in one.mends)
 
 

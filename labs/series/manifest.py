@@ -3,7 +3,7 @@
 title = "cpu.max: parse and apply under one lock"
 intent = "fix"                      # fix, backport or defect (a planted fault)
 component = "kernel"                # kernel, runc, crun, ...
-mends = ["readback:cpu.max"]        # invariants that must hold with it
+mends = ["readback:cpu.max"]        # invariants that must hold with it, ids of known defects that must be gone
 breaks = []                         # invariants that must fail with it (a defect)
 upstream = ["commit 49217ea147df"]
 line_endings = "keep"               # keep: as the target file has them; refuse: a difference is a conflict

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import pytest
 
-from labs import catalog
 from labs.casebook import Bench
 from labs.invariant.known import explain
 from labs.model.act import Case
@@ -47,7 +46,7 @@ def look(bench: Bench, masked: str, *, concurrent: bool) -> Finding:
             replay=bench.replay,
             effort=FULL_EFFORT if bench.full else EFFORT,
         )
-    known = catalog.known_defects()
+    known = bench.known_defects()
     return min(findings, key=lambda finding: explain(finding[0], known, bench.kernel, finding[1]).outcome != "fail")
 
 
