@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-INFORMATION = ("oom", "taint")  # kinds that are the kernel's news, not its complaint
+# Kinds that are the kernel's news, not its complaint. KCSAN reports plain accesses that race, thousands of which are
+# meant: evidence for the verdict on the files that the functions serve, and none by itself.
+INFORMATION = ("oom", "taint", "KCSAN")
 ANY = "any"  # in Signature.follows: whatever splat is open
 
 CUT_HERE = "[ cut here ]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 
@@ -24,7 +25,7 @@ def quiet_kernel(events: Iterable[Event], *, seconds: float, lines: int) -> Verd
     """
     events = sorted(events, key=lambda event: event.line_number)
     looked_at = {"lines": float(lines), "seconds": seconds}
-    figures = {kind: float(count) for kind, count in Counter(event.kind for event in events).items()}
+    figures = {name: float(count) for name, count in Counter(map(_figure, events)).items()}
     defects = [event for event in events if event.defect]
     own, emulator = _told_apart(defects)
     if own:
@@ -34,7 +35,14 @@ def quiet_kernel(events: Iterable[Event], *, seconds: float, lines: int) -> Verd
         return Verdict(INVARIANT, "error", reason, looked_at, figures, evidence=_evidence(emulator))
     if lines <= 0:
         return Verdict(INVARIANT, "inconclusive", "the scan saw no console line", looked_at, figures)
-    return Verdict(INVARIANT, "pass", f"no complaint in {lines} console lines", looked_at, figures)
+    races = _evidence([event for event in events if event.kind == "KCSAN"])
+    return Verdict(INVARIANT, "pass", f"no complaint in {lines} console lines", looked_at, figures, evidence=races)
+
+
+def _figure(event: Event) -> str:
+    """What an event is counted as: its kind, and for a race the functions that it names."""
+    found = re.search(r"KCSAN: (data-race in .*)", event.text)
+    return f"{event.kind} {found[1]}" if found else event.kind
 
 
 def _told_apart(defects: list[Event]) -> tuple[list[Event], list[Event]]:

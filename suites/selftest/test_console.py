@@ -260,9 +260,10 @@ def test_emulator_fault_needs_its_whole_signature() -> None:
 @pytest.mark.parametrize(
     "name, outcome",
     [
-        *((name, "fail") for name in EXPECTED if EXPECTED[name] and not name.startswith(("emulator", "oom"))),
+        *((name, "fail") for name in EXPECTED if EXPECTED[name] and not name.startswith(("emulator", "oom", "kcsan"))),
         *((name, "pass") for name in EXPECTED if not EXPECTED[name]),
         ("oom-kill", "pass"),
+        ("kcsan", "pass"),
         ("emulator-debug-exception", "error"),
         ("emulator-double-fault", "error"),
         ("emulator-then-kasan", "fail"),
@@ -287,3 +288,12 @@ def test_quiet_kernel_that_was_not_heard_is_no_pass() -> None:
 def test_defect_before_the_emulators_fault_is_the_kernels_own() -> None:
     text = saved("oops-null") + saved("emulator-debug-exception")
     assert quiet_kernel(scan(text), seconds=1.0, lines=1).outcome == "fail"
+
+
+def test_races_are_evidence_with_the_functions_that_they_name() -> None:
+    text = (CONSOLES / "kcsan.log").read_text()
+    (event,) = scan(text)
+    verdict = quiet_kernel([event, event], seconds=4.0, lines=kernel_lines(text))
+    pair = event.text.removeprefix("BUG: KCSAN: ")
+    assert verdict.outcome == "pass" and verdict.figures == {f"KCSAN {pair}": 2.0}
+    assert " / " in pair and pair in verdict.evidence
