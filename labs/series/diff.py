@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from labs.series import names
 from labs.series.binary import LIMIT, read_binary
 from labs.series.draft import Draft, finish
 from labs.series.hunks import MADE_ANEW, is_signature, read_hunk
+from labs.series.names import NO_FILE, file_name, git_pair, unquoted
 from labs.series.values import FileDiff, Problem, Where
 
 _EXTENDED = re.compile(
@@ -96,7 +96,7 @@ class _Reader:
     def git_header(self) -> None:
         """`diff --git` with its extended header, up to the first hunk or whatever else comes."""
         line = self.lines[self.index]
-        pair = names.git_pair(line[len(b"diff --git ") :]) if len(line) < NAME_LIMIT else None
+        pair = git_pair(line[len(b"diff --git ") :]) if len(line) < NAME_LIMIT else None
         draft = Draft(self.here(), git=True, pair=pair, header=[line.rstrip(b"\r\n")])
         self.start(draft)
         self.index += 1
@@ -131,7 +131,7 @@ class _Reader:
         elif word == "similarity index" and value[:-1].isdigit():
             draft.similarity = int(value[:-1][:3])
         elif word.endswith(("from", "to")):
-            draft.moved[word] = names.unquoted(value[:NAME_LIMIT])[0]
+            draft.moved[word] = unquoted(value[:NAME_LIMIT])[0]
 
     def marks(self, draft: Draft) -> None:
         """The `---` and `+++` lines."""
@@ -143,12 +143,12 @@ class _Reader:
                 return
             if len(line) > NAME_LIMIT:
                 self.problem("a file name longer than any file system takes")
-            name, nothing = names.file_name(line[4:NAME_LIMIT])
+            name, nothing = file_name(line[4:NAME_LIMIT])
             draft.marks.append(name)
             if prefix == b"--- ":
-                draft.old = names.NO_FILE if nothing else name
+                draft.old = NO_FILE if nothing else name
             else:
-                draft.new = names.NO_FILE if nothing else name
+                draft.new = NO_FILE if nothing else name
             draft.header.append(line.rstrip(b"\r\n\t"))
             self.index += 1
 

@@ -6,10 +6,9 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from labs.series import names
 from labs.series.hunks import MADE_ANEW
 from labs.series.identity import is_blob
-from labs.series.names import NO_FILE
+from labs.series.names import NO_FILE, danger, strip_of, stripped
 from labs.series.values import Binary, FileDiff, Hunk, Problem, Where
 
 SUBMODULE = 0o160000
@@ -57,8 +56,8 @@ class Draft:
         if self.pair and self.source is not None:
             return 0 if self.pair[0] == self.source else 1
         if self.pair:
-            return names.strip_of(*self.pair)
-        return names.strip_of(self.marks[0], self.marks[1]) if len(self.marks) == 2 else None
+            return strip_of(*self.pair)
+        return strip_of(self.marks[0], self.marks[1]) if len(self.marks) == 2 else None
 
     def written(self) -> Iterator[str]:
         """Every name anywhere in this part: each must be safe, whichever a tool would use."""
@@ -70,7 +69,7 @@ class Draft:
 def finish(draft: Draft, strip: int) -> FileDiff | Problem:
     """The FileDiff, or the first thing that is wrong with it."""
     for name in draft.written():
-        if why := names.danger(name):
+        if why := danger(name):
             return Problem(draft.where, f"{why}: refused", "a patch may touch only files inside its tree")
     paths = _paths(draft, strip)
     if isinstance(paths, str):
@@ -104,7 +103,7 @@ def _paths(draft: Draft, strip: int) -> tuple[str, str] | str:
         return f"no name of a file in {draft.header[0][:60].decode(errors='replace')!r}" if draft.header else "no name"
     if sides == (NO_FILE, NO_FILE):
         return "both names are /dev/null"
-    old, new = (names.stripped(name, strip) for name in sides)
+    old, new = (stripped(name, strip) for name in sides)
     if old is None or new is None:
         short = sides[0] if old is None else sides[1]
         return f"name {short!r} has no {strip} leading folders to strip"
@@ -119,9 +118,9 @@ def _paths(draft: Draft, strip: int) -> tuple[str, str] | str:
 
 def _disagreement(draft: Draft, old: str, new: str, strip: int) -> str:
     """Names that contradict each other: tools would differ in what they touch."""
-    pair = [names.stripped(name, strip) for name in draft.pair] if draft.pair else [old or new, new or old]
-    marks = [names.stripped(name, strip) if name else None for name in (draft.old, draft.new)]
-    moved = [names.stripped(name, max(strip - 1, 0)) if name else None for name in (draft.source, draft.target)]
+    pair = [stripped(name, strip) for name in draft.pair] if draft.pair else [old or new, new or old]
+    marks = [stripped(name, strip) if name else None for name in (draft.old, draft.new)]
+    moved = [stripped(name, max(strip - 1, 0)) if name else None for name in (draft.source, draft.target)]
     for said, mark, place in zip(pair, marks, moved, strict=True):
         for name in (mark, place):
             if name and name != said and draft.git:

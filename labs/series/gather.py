@@ -6,9 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labs.series import mail, plain
 from labs.series.diff import SEPARATOR, Parsed, parse
 from labs.series.hunks import MADE_ANEW
+from labs.series.mail import Mail, looks_like_mail, mails, separators
+from labs.series.plain import CRLF_NOTE, unix_lines, wide_encoding, without_mark
 from labs.series.subject import Subject, order_problem, read_subject
 from labs.series.values import Patch, Problem, Where
 
@@ -49,20 +50,20 @@ def gather(data: bytes, name: str, strip: int | None = None) -> Gathered:
     """All patches in the bytes of one file, in the order found; replies and covers are dropped and noted."""
     if not data.strip():
         return _refused(data, name, "empty", "a patch was expected: is this the file that was meant?")
-    if encoding := plain.wide_encoding(data):
+    if encoding := wide_encoding(data):
         return _refused(
             data, name, f"text in {encoding}", "save it as git wrote it: the bytes of a diff are its meaning"
         )
-    text, crlf = plain.unix_lines(plain.without_mark(data))
+    text, crlf = unix_lines(without_mark(data))
     if b"\0" in text:
         line = text.count(b"\n", 0, text.index(b"\0")) + 1
         return _refused(data, name, "a zero byte: this is no text", "unpack it, or " + MADE_ANEW, line)
-    if not (mail.separators(text) or mail.looks_like_mail(text)):
+    if not (separators(text) or looks_like_mail(text)):
         return _bare(text, name, strip, crlf)
     found: list[Found] = []
     notes: list[str] = []
     title = ""
-    for one in mail.mails(text):
+    for one in mails(text):
         subject = read_subject(one.subject)
         made = _from_mail(one, subject, name, strip, crlf)
         nothing = not made.files and not made.problems
@@ -100,8 +101,8 @@ def _with(patch: Patch, problem: Problem) -> Patch:
     )
 
 
-def _from_mail(one: mail.Mail, subject: Subject, name: str, strip: int | None, crlf: bool) -> Patch:
-    body, crlf_inside = plain.unix_lines(one.body)
+def _from_mail(one: Mail, subject: Subject, name: str, strip: int | None, crlf: bool) -> Patch:
+    body, crlf_inside = unix_lines(one.body)
     if one.line:
         parsed = parse(body, lambda index: Where(name, one.line + index), strip)
     else:
@@ -119,7 +120,7 @@ def _from_mail(one: mail.Mail, subject: Subject, name: str, strip: int | None, c
         raw=one.raw,
         where=where,
         problems=(*problems, *parsed.problems, *_cut(parsed, where)),
-        notes=(plain.CRLF_NOTE,) if crlf or crlf_inside else (),
+        notes=(CRLF_NOTE,) if crlf or crlf_inside else (),
     )
 
 
@@ -134,7 +135,7 @@ def _bare(text: bytes, name: str, strip: int | None, crlf: bool) -> Gathered:
         message = "\n".join(line.removeprefix("    ") for line in message[shown.end() :].strip("\n").splitlines())
     subject = next((line.strip() for line in message.splitlines() if line.strip()), "").removeprefix("Description: ")
     problems = (*parsed.problems, *_cut(parsed, Where(name, 1)))
-    notes = (plain.CRLF_NOTE,) if crlf else ()
+    notes = (CRLF_NOTE,) if crlf else ()
     patch = Patch(subject[:200], author, message, parsed.files, text, Where(name, 1), problems, notes)
     return Gathered((Found(patch, Subject(patch.subject)),))
 

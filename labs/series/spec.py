@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import IO
 
 from labs.errors import BadInput
-from labs.series import git
 from labs.series.gather import gather, nothing, ordered
+from labs.series.git import mbox
 from labs.series.manifest import NAME, Manifest, read_manifest
 from labs.series.quilt import Entry, Listed, guards, quilt
 from labs.series.values import Branch, Patch, Problem, Series, Where
@@ -59,7 +59,7 @@ def _one(part: str, stdin: IO[bytes] | None) -> Series:
         found = _RANGE.fullmatch(part)
         if not found:
             raise BadInput(f"{part}: not a range of commits", mend="write git:REPOSITORY#A..B")
-        return _from_data(git.mbox(Path(found[1]), found[2], found[3]), f"{found[2]}..{found[3]}")
+        return _from_data(mbox(Path(found[1]), found[2], found[3]), f"{found[2]}..{found[3]}")
     path = Path(part or "?")
     if path.is_dir():
         return _from_folder(path)

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from labs.series import binary, plain
+from labs.series.binary import result as applied_to
 from labs.series.content import KEEP, Change, Landing, change
 from labs.series.identity import is_blob
+from labs.series.plain import CRLF_NOTE
 from labs.series.tree import Entry, Outside, Unfit, View, link_danger
 from labs.series.values import LINK, FileDiff, Patch
 
@@ -48,7 +49,7 @@ def step(patch: Patch, view: View, policy: str = KEEP) -> Step:
     """What `patch` would do to `view`, which stays as it is. `policy` is the series' line_endings."""
     if patch.problems:
         return Step("malformed", "; ".join(str(problem) for problem in patch.problems), {}, ())
-    outcomes = [_file(diff, view, policy, plain.CRLF_NOTE in patch.notes) for diff in patch.files]
+    outcomes = [_file(diff, view, policy, CRLF_NOTE in patch.notes) for diff in patch.files]
     states = [outcome.state for outcome in outcomes]
     detail = "; ".join(dict.fromkeys(outcome.detail for outcome in outcomes if outcome.detail))
     worst = next((state for state in WORST if state in states), "")
@@ -119,7 +120,7 @@ def _permissions(diff: FileDiff, old: int) -> int:
 def _whole(diff: FileDiff) -> bytes:
     """The content of a new file, or with the diff reversed of a deleted one."""
     if diff.binary:
-        return binary.result(diff.binary[0], b"") or b""
+        return applied_to(diff.binary[0], b"") or b""
     return b"".join(line for hunk in diff.hunks for line in hunk.new)
 
 
@@ -156,7 +157,7 @@ def _content(diff: FileDiff, entry: Entry, policy: str, converted: bool) -> Chan
     if diff.binary:
         if is_blob(entry.data, diff.new_blob):
             return Change("done", f"{diff.path} is the file after the patch, by its hash")
-        made = binary.result(diff.binary[0], entry.data) if is_blob(entry.data, diff.old_blob) else None
+        made = applied_to(diff.binary[0], entry.data) if is_blob(entry.data, diff.old_blob) else None
         if made is None or not is_blob(made, diff.new_blob):
             return Change("conflict", f"{diff.where}: {diff.old} is not the file that the binary patch was made for")
         return Change("apply", "", made)

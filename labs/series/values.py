@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from labs.errors import BadInput
-from labs.series import identity
+from labs.series.identity import Part, patch_id, series_id
 from labs.version import in_range, upstream_of
 
 INTENTS = ("fix", "backport", "defect")
@@ -131,11 +131,11 @@ class FileDiff:
             lines += [f"--- {old if self.old else '/dev/null'}", f"+++ {new if self.new else '/dev/null'}"]
         return "\n".join(lines).encode(errors="surrogateescape")
 
-    def part(self) -> identity.Part:
+    def part(self) -> Part:
         """What git patch-id hashes of this file."""
         if self.binary:
-            return identity.Part(self._header(), (self.old_blob + self.new_blob).encode(), binary=True)
-        return identity.Part(self._header(), b"".join(line for hunk in self.hunks for line in hunk.lines))
+            return Part(self._header(), (self.old_blob + self.new_blob).encode(), binary=True)
+        return Part(self._header(), b"".join(line for hunk in self.hunks for line in hunk.lines))
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Patch:
     @cached_property
     def id(self) -> str:
         """Stable patch-id of the diff in git's form, whatever form it was found in."""
-        return identity.patch_id(diff.part() for diff in self.files)
+        return patch_id(diff.part() for diff in self.files)
 
     def reversed(self) -> Patch:
         return dataclasses.replace(self, files=tuple(diff.reversed() for diff in self.files))
@@ -190,7 +190,7 @@ class Series:
     @cached_property
     def id(self) -> str:
         """Stable patch-id of the whole: the patch's own for one, the digest of all in order for several."""
-        return identity.series_id(patch.id for patch in self.patches)
+        return series_id(patch.id for patch in self.patches)
 
     def for_version(self, version: str) -> Series:
         """The series as it is for a version such as `6.1.192-3`; BadInput where it has no patches for it."""
