@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import platform
 import random
 import shlex
 import shutil
@@ -19,14 +18,15 @@ import pytest
 from rich.console import Console
 
 from labs import prepare
-from labs.casebook import Bench, named
-from labs.errors import BadInput, GuestLost, KernelFailed, LabError, SeriesFailed
+from labs.casebook import Bench, named, verdict_of
+from labs.errors import BadInput, GuestLost, KernelFailed, LabError
 from labs.invariant.known import explain
 from labs.invariant.verdict import Verdict
 from labs.matrix import Cell, cells
 from labs.probe.register import Absent
 from labs.report.publish import publish
 from labs.report.record import CaseResult, Run
+from labs.report.session import close_run, joined_run, open_run
 from labs.report.table import table
 from labs.source.debian import Archive
 from labs.store import Store
@@ -102,7 +102,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if plan and not config.option.collectonly:
         try:
             config.stash[FOUND] = _find(config)
-            config.stash[RUN] = _open_run(config, plan)
+            command = ["pytest", *config.invocation_params.args]
+            config.stash[RUN] = open_run(_records(config), _uid(config), plan, command, config.option.seed)
         except LabError as error:
             _refuse(config, error)
 
@@ -142,18 +143,8 @@ def _find(config: pytest.Config) -> dict[Cell, prepare.Found]:
     return {cell: prepare.find(cell, archive) for cell in config.stash[CELLS]}
 
 
-def _open_run(config: pytest.Config, plan: dict[str, list[str]]) -> Run:
-    """The run's record. Workers of one pytest-xdist session meet in one run through a link named by its uid."""
-    records = config.rootpath / config.option.record
-    host = {"hostname": platform.node(), "kernel": platform.release(), "cpus": os.cpu_count() or 0}
-    command = ["pytest", *config.invocation_params.args]
-    if not _uid(config):
-        return Run.create(records, plan, host, command, config.option.seed)
-    link = _link(config)
-    with Store.of_user().lock("runs"):
-        if not link.is_symlink():
-            link.symlink_to(Run.create(records, plan, host, command, config.option.seed).path.name)
-    return Run.open(link.resolve())
+def _records(config: pytest.Config) -> Path:
+    return Path(config.rootpath / config.option.record)
 
 
 def _uid(config: pytest.Config) -> str:
@@ -163,10 +154,6 @@ def _uid(config: pytest.Config) -> str:
         return str(worker["testrunuid"])
     manager = getattr(config.pluginmanager.getplugin("dsession"), "nodemanager", None)
     return str(manager.testrunuid) if manager else ""
-
-
-def _link(config: pytest.Config) -> Path:
-    return config.rootpath / str(config.option.record) / f".{_uid(config)}"
 
 
 @pytest.fixture(scope="session")
@@ -267,16 +254,11 @@ def _verdict(
         return judged
     if error is None:
         return Verdict("assertion", "pass", "")
-    if isinstance(error, KernelFailed):
-        bench = getattr(item, "funcargs", {}).get("bench")
-        evidence = bench.symbolized(error.evidence) if bench else error.evidence
-        return Verdict("quiet kernel", "fail", str(error), evidence=evidence)
-    if isinstance(error, SeriesFailed):
-        return Verdict("series", "fail", str(error), evidence=error.evidence)
-    if isinstance(error, (Absent, pytest.skip.Exception)):
-        return Verdict("feature", "skip", str(error))
     if isinstance(error, LabError):
-        return Verdict("infrastructure", "error", str(error), evidence=error.evidence)
+        bench = getattr(item, "funcargs", {}).get("bench")
+        return verdict_of(error, bench.symbolized if bench else str)
+    if isinstance(error, pytest.skip.Exception):
+        return Verdict("feature", "skip", str(error))
     if isinstance(error, (AssertionError, pytest.fail.Exception)) and call.when == "call":
         return Verdict("assertion", "fail", str(error))
     return Verdict("infrastructure", "error", f"{type(error).__name__}: {error}", evidence=report.longreprtext)
@@ -312,8 +294,7 @@ def _finished_run(config: pytest.Config) -> Run | None:
     """The run as the main process sees it; under pytest-xdist the workers have made it."""
     if hasattr(config, "workerinput"):
         return None
-    link = _link(config)
-    return config.stash.get(RUN, None) or (Run.open(link.resolve()) if link.is_symlink() else None)
+    return config.stash.get(RUN, None) or joined_run(_records(config), _uid(config))
 
 
 @pytest.hookimpl(trylast=True)
@@ -323,8 +304,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if run is None:
         return
     config.stash[RUN] = run
-    if _uid(config):
-        _link(config).unlink(missing_ok=True)
+    close_run(_records(config), _uid(config))
     try:
         publish(run, config.rootpath / "report")
     except LabError as error:

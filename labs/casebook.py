@@ -10,8 +10,10 @@ from pathlib import Path
 
 from labs import catalog, prepare
 from labs.console import MARK, kernel_lines, slice_of, symbolize
-from labs.errors import GuestLost, KernelFailed, LabError
+from labs.errors import GuestLost, KernelFailed, LabError, SeriesFailed
 from labs.guest import Guest
+from labs.invariant.verdict import Verdict
+from labs.probe.register import Absent
 from labs.probe.stream import Report
 from labs.report.record import CellRecord
 from labs.version import KernelRelease, upstream_of
@@ -30,6 +32,18 @@ def named(nodeid: str, cells: Sequence[str]) -> tuple[str, str]:
                 case = f"{Path(path).stem.removeprefix('test_')}.{name.removeprefix('test_')}"
                 return cell, case + (f"[{others}]" if others else "")
     raise ValueError(f"{nodeid} belongs to no cell")
+
+
+def verdict_of(error: LabError, symbolized: Callable[[str], str]) -> Verdict:
+    """What an error of the lab says about the case in which it came: the kernel's own end and a series that does not
+    build are failures, an absent feature a skip, all else infrastructure."""
+    if isinstance(error, KernelFailed):
+        return Verdict("quiet kernel", "fail", str(error), evidence=symbolized(error.evidence))
+    if isinstance(error, SeriesFailed):
+        return Verdict("series", "fail", str(error), evidence=error.evidence)
+    if isinstance(error, Absent):
+        return Verdict("feature", "skip", str(error))
+    return Verdict("infrastructure", "error", str(error), evidence=error.evidence)
 
 
 @dataclass
