@@ -23,6 +23,8 @@ LIMITS = {"cpu.max": "30000 50000", "cpu.weight": "321", "memory.max": str(96 <<
 TAKEN, REFUSED = 20000, 10  # quotas in us; below 1 ms: EINVAL of tg_set_cfs_bandwidth() (kernel/sched/core.c)
 PATIENCE_MS = 10_000  # for a create beside one that is held; six times what that one took so far, if that is more
 
+LINGER_MS = 1000  # of a container that should never have started: a limit that comes late is still refused to someone
+
 
 @dataclass(frozen=True)
 class Start:
@@ -85,14 +87,14 @@ class Limits:
     settings: tuple[Setting, ...]
 
 
-def bundle(cgroup: str, *, then: str = "go", quota: int | None = None) -> bytes:
-    """config.json of a container, @ID@, that tells its limits as its first act, and then `go`es or `stay`s.
+def bundle(cgroup: str, *, stay_ms: int = 0, quota: int | None = None) -> bytes:
+    """config.json of a container, @ID@, that tells its limits as its first act, and then stays for a while.
 
     Limits are given as crun and runc have them in common; cpu.weight by its file's name, since not all versions make
     the same of shares (OCI runtime-spec 1.0, config-linux.md, "unified").
     """
     config = configuration(cgroup)
-    config["process"]["args"] = ["/bin/agent", "tell", then, *(f"{OWN}/{file}" for file in LIMITS)]
+    config["process"]["args"] = ["/bin/agent", "tell", str(stay_ms), *(f"{OWN}/{file}" for file in LIMITS)]
     config["mounts"].append({"destination": OWN, "type": "cgroup", "source": "cgroup", "options": ["ro", "nosuid"]})
     config["linux"]["namespaces"].append({"type": "cgroup"})
     usual, period = (int(word) for word in LIMITS["cpu.max"].split())
@@ -107,7 +109,7 @@ def bundle(cgroup: str, *, then: str = "go", quota: int | None = None) -> bytes:
 
 SCRIPT = r"""
 ms() { date +%s%3N; }
-come() { until [ -e $1 ]; do [ $(ms) -lt $2 ] || return 1; sleep 0.05; done; }
+come() { until [ -e $1 ] || [ -e $2 ]; do [ $(ms) -lt $3 ] || return 1; sleep 0.05; done; [ -e $1 ]; }
 start() { # NAME COMMAND...
   name=$1; shift
   "$@" --root $STATE run $MORE --bundle $name.bundle $name < /dev/null > $name/told 2> $name/said
@@ -116,12 +118,12 @@ start() { # NAME COMMAND...
 round() { # NUMBER FILE
   h=h$1 r=r$1; mkdir $h $r
   t0=$(ms); start $h $AGENT trace $TOP $2 $h $RUNC & one=$!
-  come $h/held $((t0 + 30000)) || { touch $h/release; wait $one; return; }
+  come $h/held $h/code $((t0 + 30000)) && held=1 || held=0
   t1=$(ms); patience=$((6 * (t1 - t0))); [ $patience -gt $PATIENCE ] || patience=$PATIENCE
   start $r $AGENT trace $TOP - $r $RUNC & two=$!
-  waited=0; come $r/code $((t1 + patience)) || waited=1
+  come $r/code $r/code $((t1 + patience)) && waited=0 || waited=1
   t2=$(ms); touch $h/release; wait $two; t3=$(ms); wait $one
-  echo $2 $waited $((t2 - t1)) $((t3 - t2)) > $h/met
+  [ $held = 0 ] || echo $2 $waited $((t2 - t1)) $((t3 - t2)) > $h/met
 }
 plain() { mkdir $1; start $1 $RUNC; }
 update() { # NAME QUOTA CONTAINER
@@ -140,13 +142,13 @@ def run_limits(
     usual, lines = bundle(cgroup), []
     bundles: dict[str, bytes] = {}
     for number, file in enumerate(held):
-        bundles |= {f"h{number}": usual, f"r{number}": bundle(cgroup, quota=REFUSED)}
+        bundles |= {f"h{number}": usual, f"r{number}": bundle(cgroup, quota=REFUSED, stay_ms=LINGER_MS)}
         lines.append(f"round {number} {file}")
     for number in range(plain):
         bundles[f"p{number}"] = usual
         lines.append(f"plain p{number}")
     if updates:
-        bundles["u"] = bundle(cgroup, then="stay")
+        bundles["u"] = bundle(cgroup, stay_ms=1_000_000)
         quotas = [REFUSED, TAKEN] * updates
         calls = [f"update {'ut'[quota == TAKEN]}{number} {quota} u" for number, quota in enumerate(quotas)]
         lines += ["MORE=-d plain u", *calls, f"{runtime} --root {STATE} delete -f u"]

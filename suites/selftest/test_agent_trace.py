@@ -79,6 +79,6 @@ def test_a_trace_that_is_cut_short_is_refused(text: str) -> None:
 
 def test_tell_reads_first_lines(program: Path, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("max 100000\nmore\n")
-    argv = [str(program), "tell", "go", str(tmp_path / "a"), str(tmp_path / "none")]
+    argv = [str(program), "tell", "0", str(tmp_path / "a"), str(tmp_path / "none")]
     told = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
     assert told == f"{tmp_path}/a\tmax 100000\n{tmp_path}/none\t\n"

@@ -5,7 +5,7 @@
  *
  * A seccomp filter stops only writes, so nothing else of the program is slowed down. Children inherit the filter, whose
  * writes fail without a tracer: all are traced, and this ends after the last of them.
- * agent tell stay|go FILE...: tell each file's path and first line as the very first thing done, then end, or stay.
+ * agent tell MS FILE...: tell each file's path and first line as the very first thing done; then stay for so long.
  */
 #define _GNU_SOURCE
 #include "agent.h"
@@ -200,7 +200,6 @@ int tell_main(char **argv)
 		printf("%s\t%.*s\n", *path, (int)strcspn(text, "\n"), text);
 	}
 	fflush(stdout);
-	while (!strcmp(argv[0], "stay"))
-		pause();
+	usleep(1000 * atoi(argv[0]));
 	return 0;
 }
