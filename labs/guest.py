@@ -191,10 +191,10 @@ class Guest:
     def _mark(self, text: str) -> None:
         self.run(f"echo {shlex.quote(f'<2>cgroup-lab: {text}')} > /dev/kmsg", 10)
 
-    def sections(self, script: str) -> dict[str, str]:
+    def sections(self, script: str, seconds: float = 60) -> dict[str, str]:
         """Run lines of `show NAME COMMAND...`; each command's output by its name, '' where it failed."""
         show = 'show() { printf \'\\036%s\\n\' "$1"; shift; "$@" 2> /dev/null; }\n'
-        blocks = self.must(f"{show}{script}\ntrue").split("\x1e")[1:]
+        blocks = self.must(f"{show}{script}\ntrue", seconds).split("\x1e")[1:]
         return {name: text.strip() for name, _, text in (block.partition("\n") for block in blocks)}
 
     def facts(self) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-/* agent PLAN: run the plan, then write all records to standard output. (agent script PLAN: see script.c)
+/* agent PLAN: run the plan, then write all records to standard output. (agent script: see script.c;
+ * agent trace, agent tell: see trace.c)
  *
  * A plan is lines of words:
  *   seconds S | capacity N | seed N | pause US
@@ -118,6 +119,10 @@ int main(int argc, char **argv)
 		return script_main(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "exec"))
 		exec_again(argv[2]);
+	if (argc > 5 && !strcmp(argv[1], "trace"))
+		return trace_main(argv + 2);
+	if (argc > 3 && !strcmp(argv[1], "tell"))
+		return tell_main(argv + 2);
 	if (!plan)
 		die("usage: agent PLAN", argc > 1 ? argv[1] : "");
 	while (fgets(line, sizeof(line), plan))
