@@ -169,7 +169,7 @@ def test_an_unusable_store_is_bad_input(project: Project) -> None:
 
 def test_a_full_disk_ends_the_session_in_one_line(project: Project) -> None:
     full = "import labs.report.record as r\ndef full(*a): raise LabError('cannot write x: No space left on device')\n"
-    ended = project.run(suite(f"{full}def test_a(bench): r._append = full\ndef test_b(bench): pass"))
+    ended = project.run(suite(f"{full}def test_a(bench): r.append_line = full\ndef test_b(bench): pass"))
     assert ended.code == 3
     assert "lab error: cannot write x: No space left on device" in ended.text and "Traceback" not in ended.text
 
