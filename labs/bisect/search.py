@@ -10,7 +10,7 @@ import numpy as np
 
 from labs.bisect.plan import TRIES, Plan, Tally, noisy, tally, wanted
 from labs.bisect.posterior import Floats, differ, groups, information, posterior, reluctance, smallest
-from labs.bisect.segments import changes
+from labs.bisect.segments import changes, doubtful
 from labs.bisect.step import Step
 
 SURE = 0.99  # that the ends differ; measured further until then, for at most MORE times the planned runs
@@ -156,6 +156,8 @@ def _noisy(plan: Plan, seen: Tally) -> Ask | Answer:
     if mass < plan.confidence:
         return _given_up(plan, seen)
     several = changes(seen)
+    if len(several) == 1 and (doubt := doubtful(seen, first)) is not None:
+        return Ask(doubt, f"speaks against {plan.names[first]} at {mass:.2f}", 3 - int(seen.verified.sum()))
     if len(several) > 1:
         return _again(plan, seen) or _answer(plan, seen, tuple(Boundary(*pair) for pair in several))
     return _again(plan, seen) or _answer(plan, seen, (Boundary(first - 1, last, mass),))

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from labs.bisect.plan import Tally
 
+Floats = NDArray[np.float64]
 PRICE = 100.0  # odds against one more change, times the places it could be at: noise alone rarely pays it
 
 
@@ -17,15 +18,36 @@ def changes(seen: Tally) -> list[tuple[int, int]]:
     its end showed.
     """
     places = np.flatnonzero(seen.judged)
-    rates = (seen.new[[0, -1]] + 0.5) / (seen.judged[[0, -1]] + 1.0)
-    new, old = seen.new[places][:, None], seen.old[places][:, None]
-    cost = -(new * np.log(rates)[None, :] + old * np.log(1 - rates)[None, :])  # (judged, side)
-    side = _cheapest(cost, float(np.log(PRICE * len(seen.old))))
+    side = _cheapest(_costs(seen)[places], _price(seen))
     at = np.flatnonzero(np.diff(side))
     return [(int(places[i]), int(places[i + 1])) for i in at]
 
 
-def _cheapest(cost: NDArray[np.float64], price: float) -> NDArray[np.int64]:
+def doubtful(seen: Tally, change: int) -> int | None:
+    """The usable candidate whose runs speak loudest for the other side of `change`, and not yet loud enough.
+
+    Asked again it either joins its side or is a stretch of its own, which pays for two more changes; None when no
+    candidate is in doubt.
+    """
+    costs = _costs(seen)
+    own = (np.arange(len(costs)) >= change).astype(int)
+    against = costs[np.arange(len(costs)), own] - costs[np.arange(len(costs)), 1 - own]
+    against = np.where(seen.usable & (against < 2 * _price(seen)), against, 0.0)
+    return int(against.argmax()) if against.max() > 1e-9 else None
+
+
+def _costs(seen: Tally) -> Floats:
+    """Minus the log likelihood of each candidate's runs on either side, of shape (candidates, 2)."""
+    rates = (seen.new[[0, -1]] + 0.5) / (seen.judged[[0, -1]] + 1.0)
+    made: Floats = -(seen.new[:, None] * np.log(rates)[None, :] + seen.old[:, None] * np.log(1 - rates)[None, :])
+    return made
+
+
+def _price(seen: Tally) -> float:
+    return float(np.log(PRICE * len(seen.old)))
+
+
+def _cheapest(cost: Floats, price: float) -> NDArray[np.int64]:
     """Side (0 old, 1 new) of each judged candidate; the first is old and the last is new."""
     total = np.array([cost[0, 0], np.inf])
     came = np.zeros(cost.shape, dtype=np.int64)
