@@ -5,6 +5,7 @@
     posterior   noise: where the change is, how likely, and which run tells most
     segments    outcomes that change more than once
     search      plan and steps -> the next question, or the answer; pure, so a log replays and resumes
+    subset      the fewest patches that still show it (delta debugging)
     drive       asks a judge until there is an answer
     axes        kernels, runtimes, patches of a series, as candidates and cells
     guests      the judge for real guests: one case in a pytest session of its own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -17,12 +18,13 @@ from rich.console import Console
 from rich.table import Table
 
 from labs.bisect.axes import AXES, Axis, Wish, axis_of
-from labs.bisect.drive import bisect
+from labs.bisect.drive import bisect, reduce
 from labs.bisect.guests import Guests, find_case
-from labs.bisect.plan import Plan
+from labs.bisect.plan import Plan, noisy, tally
 from labs.bisect.report import EXIT_CODE, STEPS, Search, lines, load, save
-from labs.bisect.search import Ask
+from labs.bisect.search import Answer, Ask
 from labs.bisect.step import Log, Step, read_steps
+from labs.bisect.subset import Subset
 from labs.errors import BadInput
 from labs.matrix import DEFAULT_KERNEL, DEFAULT_RUNTIME
 from labs.source.debian import Archive
@@ -46,6 +48,7 @@ OPTIONS = (
     click.option("--start", multiple=True, metavar="NAME", help="Run this candidate first; repeats."),
     click.option("--scan", type=click.IntRange(0), default=0, help="Run so many, evenly spread, first: finds outcomes "
                  "that change more than once."),
+    click.option("--smallest", is_flag=True, help="Series: then the fewest patches that still show it."),
     click.option("--fresh", is_flag=True, help="Take nothing from earlier searches."),
     click.option("--full", is_flag=True, help="The large sizes."),
     click.option("--record", "records", type=click.Path(path_type=Path), default=Path("records"), show_default=True),
@@ -108,16 +111,26 @@ def _run(search: Search, judge: Guests, steps: Log, earlier: dict[str, Step], as
 
     try:
         answer = bisect(plan, judge, steps, told=told, known=known)
+        fewest = _fewest(search, answer, judge, steps, told)
     except BaseException:
         log.info("to go on: labs bisect --resume %s", shlex.quote(str(folder)))
         raise
-    row = save(folder, search, steps, answer)
+    row = save(folder, search, steps, answer, fewest)
     if as_json:
         print(json.dumps([row], indent=1))
     else:
         _show(row)
-        print("\n".join(lines(search, answer, judge.axis.titles)))
+        print("\n".join(lines(search, answer, judge.axis.titles, fewest)))
     return EXIT_CODE[answer.kind]
+
+
+def _fewest(search: Search, answer: Answer, judge: Guests, steps: Log, told: Callable[[Ask, Step], None]) -> Subset:
+    if not search.smallest or answer.kind != "found":
+        return ()
+    if noisy(search.plan, tally(search.plan, steps.steps)):
+        log.info("--smallest: left out, the test is flaky")
+        return ()
+    return reduce(search.plan, int(search.plan.names[answer.boundaries[0].high]), judge, steps, told)
 
 
 def _show(row: dict[str, Any]) -> None:
@@ -147,8 +160,14 @@ def _search(test: str, axis: Axis, given: dict[str, Any]) -> Search:
         raise BadInput(f"--skip {ends.pop()}: an end must be judged", mend="choose another end")
     spread = [names[(len(names) - 1) * part // (given["scan"] + 1)] for part in range(1, given["scan"] + 1)]
     start = tuple(dict.fromkeys(name for name in [*given["start"], *spread] if name not in (names[0], names[-1])))
+    if given["smallest"] and not axis.pick:
+        raise BadInput("--smallest is for patches", mend="with --axis series")
+    try:
+        re.compile(given["pattern"])
+    except re.error as error:
+        raise BadInput(f"--signature {given['pattern']}: {error}") from None
     plan = Plan(names, axis.low, given["confidence"], given["runs"], frozenset(given["skips"]), start)
-    return Search(_wish(given), test, plan, given["pattern"], ("--full",) if given["full"] else ())
+    return Search(_wish(given), test, plan, given["pattern"], ("--full",) if given["full"] else (), given["smallest"])
 
 
 def _known(axis: Axis, names: Sequence[str]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from labs.bisect.subset import ONLY
 from labs.errors import BadInput
 from labs.matrix import DEFAULT_KERNEL, DEFAULT_RUNTIME, Cell, series_of
 from labs.series import Patch, Series, read
@@ -23,11 +24,21 @@ BASE = "base"  # on the series axis: the tree without any patch
 
 @dataclass(frozen=True)
 class Axis:
-    """Candidates in order, both ends included, the cell of each, and what to call each in a report."""
+    """Candidates in order, both ends included, the cell of each, and what to call each in a report.
+
+    `pick` makes the cell of some patches of a series by their numbers; None on the other axes.
+    """
 
     cells: dict[str, Cell]
     low: str  # outcome that is claimed of the first candidate
     titles: dict[str, str] = dataclasses.field(default_factory=dict)
+    pick: Callable[[Sequence[int]], Cell] | None = None
+
+    def cell(self, name: str) -> Cell:
+        """The cell of a candidate, or of patches by their numbers as `only:1+4`."""
+        if name in self.cells or not self.pick:
+            return self.cells[name]
+        return self.pick([int(number) for number in name.removeprefix(ONLY).split("+")])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,14 +132,15 @@ def _series_axis(wish: Wish, archive: Archive, folder: Path) -> Axis:
     first = wish.first or "bad"
     ends = (BASE, names[-1]) if first == "bad" else (names[-1], BASE)
     between, low = cut(names, wish.good or ends[0], wish.bad or ends[1], wish.first)
-    cells = {}
-    for name in between:
-        patches = series.patches[: int(name) if name != BASE else 1]
-        path = write_series(folder / f"{series.name}-{name}", series, patches)
-        role = "base" if name == BASE else "patched"
-        cells[name] = Cell(wish.kernel, wish.runtime, "qemu", wish.variant, str(path), role)
+
+    def pick(numbers: Sequence[int], role: str = "patched") -> Cell:
+        patches = [series.patches[number - 1] for number in numbers]
+        path = write_series(folder / f"{series.name}-{role}-{'.'.join(map(str, numbers))}", series, patches)
+        return Cell(wish.kernel, wish.runtime, "qemu", wish.variant, str(path), role)
+
+    cells = {name: pick([1], "base") if name == BASE else pick(range(1, int(name) + 1)) for name in between}
     titles = {str(number): patch.subject for number, patch in enumerate(series.patches, 1)}
-    return Axis(cells, low, {name: titles[name] for name in between if name in titles})
+    return Axis(cells, low, titles, pick)
 
 
 def write_series(path: Path, series: Series, patches: Sequence[Patch]) -> Path:

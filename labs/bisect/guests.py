@@ -109,7 +109,7 @@ class Guests:
 
     def __call__(self, name: str) -> Step:
         """Run the case on the candidate once. What the lab cannot judge is a skip with the reason, never an error."""
-        cell, began = self.axis.cells[name], time.monotonic()
+        cell, began = self.axis.cell(name), time.monotonic()
         folder = self._fresh(name)
         words = [self.case.node_in(cell.id), *cell.options, "--cell", cell.id, "--known", "ignore"]
         words += ["--record", str(folder), "--report", str(folder / "report"), *self.options]
@@ -119,7 +119,8 @@ class Guests:
             told = self._read(folder, cell, done.out + done.err)
         except DeadlineExpired as error:
             told = ("skip", str(error), "")
-        return Step(name, *told, str(folder), round(time.monotonic() - began, 1), self.key(name))
+        evidence = str(folder.relative_to(self.folder.absolute().parent))
+        return Step(name, *told, evidence, round(time.monotonic() - began, 1), self.key(name))
 
     def _fresh(self, name: str) -> Path:
         """A folder of its own for each run; one that was cut short by a kill stays as it is."""
@@ -143,7 +144,7 @@ class Guests:
         Empty where the candidate cannot be found; the session of its step says why.
         """
         try:
-            found = prepare.find(self.axis.cells[name], self.archive)
+            found = prepare.find(self.axis.cell(name), self.archive)
         except BadInput:
             return ""
         series = [one.id for one in found.applied]

@@ -30,14 +30,15 @@ class Search:
     plan: Plan
     pattern: str = ""
     options: tuple[str, ...] = ()
+    smallest: bool = False  # look for the fewest patches that show it, too
 
     @property
     def wanted(self) -> str:
         return f"first {self.plan.high}"
 
 
-def save(folder: Path, search: Search, log: Log, answer: Answer | None) -> dict[str, Any]:
-    """Write bisect.json, whole or not at all, and return what it says."""
+def save(folder: Path, search: Search, log: Log, answer: Answer | None, fewest: Sequence[int] = ()) -> dict[str, Any]:
+    """Write bisect.json, whole or not at all, and return what it says; `fewest` are the patches that suffice."""
     plan = {**asdict(search.plan), "skips": sorted(search.plan.skips)}
     told = {
         "test": search.test,
@@ -46,6 +47,8 @@ def save(folder: Path, search: Search, log: Log, answer: Answer | None) -> dict[
         "plan": plan,
         "pattern": search.pattern,
         "options": list(search.options),
+        "smallest": search.smallest,
+        "fewest": list(fewest),
         "answer": _answer(search.plan, answer) if answer else None,
         "probabilities": probabilities(search.plan, log.steps),
         "steps": [step.to_json() for step in effective(search.plan, log.steps)],
@@ -60,7 +63,9 @@ def load(folder: Path) -> tuple[Search, Log]:
         row = json.loads((folder / FILE).read_bytes())
         plan = {**row["plan"], "skips": frozenset(row["plan"]["skips"])}
         plan |= {key: tuple(row["plan"][key]) for key in ("names", "start")}
-        search = Search(Wish(**row["wish"]), row["test"], Plan(**plan), row["pattern"], tuple(row["options"]))
+        search = Search(
+            Wish(**row["wish"]), row["test"], Plan(**plan), row["pattern"], tuple(row["options"]), row["smallest"]
+        )
     except OSError as error:
         raise BadInput(f"{folder} is no search: {FILE}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -71,6 +76,7 @@ def load(folder: Path) -> tuple[Search, Log]:
 def replay(plan: Plan, steps: Sequence[Step]) -> list[tuple[Ask, Step]]:
     """Each step with the question that it answered; BadInput when the log is not that of this plan."""
     told = []
+    steps = [step for step in steps if step.candidate in plan.names]
     for number, step in enumerate(steps):
         ask = decide(plan, steps[:number])
         if not isinstance(ask, Ask) or plan.names[ask.index] != step.candidate:
@@ -103,7 +109,7 @@ def _answer(plan: Plan, answer: Answer) -> dict[str, Any]:
     }
 
 
-def lines(search: Search, answer: Answer, titles: dict[str, str]) -> list[str]:
+def lines(search: Search, answer: Answer, titles: dict[str, str], fewest: Sequence[int] = ()) -> list[str]:
     """The answer for a person: what was found and how sure it is."""
     names = search.plan.names
     told = []
@@ -114,6 +120,8 @@ def lines(search: Search, answer: Answer, titles: dict[str, str]) -> list[str]:
         sure = f", probability {edge.confidence:.3f}" if edge.confidence < 1 else ""
         told.append(f"first {first}: {what}{title}, after {names[edge.low]}{sure}")
     told += [answer.note] if answer.note else []
+    if fewest:
+        told.append(f"of patches 1 to {max(fewest)} these suffice: {', '.join(map(str, fewest))}")
     if answer.boundaries:
         told.append("both ends were run again at the end" if answer.verified else "the ends were NOT verified again")
     return told

@@ -17,7 +17,8 @@ OUTCOMES = ("good", "bad", "skip")
 class Step:
     """One run. `signature` tells failures of different kinds apart: one that is not the bad end's is no `bad`.
 
-    `evidence` says where the raw record is; `key` names all that went in, so that the step serves a later search too.
+    `evidence` is the folder of the raw record, seen from the folder of all records; `key` names all that went
+    in, so that the step serves a later search too.
     """
 
     candidate: str
