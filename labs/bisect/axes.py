@@ -17,6 +17,7 @@ from labs.source.debian import Archive
 from labs.source.kernels import archive_kernels, find_kernel
 from labs.source.runtimes import archive_runtimes, find_runtime
 from labs.source.trees import find_source
+from labs.store import digest
 
 AXES = ("kernel", "runtime", "series")
 BASE = "base"  # on the series axis: the tree without any patch
@@ -135,7 +136,10 @@ def _series_axis(wish: Wish, archive: Archive, folder: Path) -> Axis:
 
     def pick(numbers: Sequence[int], role: str = "patched") -> Cell:
         patches = [series.patches[number - 1] for number in numbers]
-        path = write_series(folder / f"{series.name}-{role}-{'.'.join(map(str, numbers))}", series, patches)
+        prefix = list(numbers) == list(range(1, len(numbers) + 1))
+        label = f"{role}-{len(numbers)}" if prefix else f"only-{'.'.join(map(str, numbers))}"
+        label = label if len(label) < 40 else f"only-{len(numbers)}-{digest(list(numbers))}"  # fit for a file name
+        path = write_series(folder / f"{series.name}-{label}", series, patches)
         return Cell(wish.kernel, wish.runtime, "qemu", wish.variant, str(path), role)
 
     cells = {name: pick([1], "base") if name == BASE else pick(range(1, int(name) + 1)) for name in between}
