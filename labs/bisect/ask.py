@@ -48,6 +48,7 @@ OPTIONS = (
     click.option("--start", multiple=True, metavar="NAME", help="Run this candidate first; repeats."),
     click.option("--scan", type=click.IntRange(0), default=0, help="Run so many, evenly spread, first: finds outcomes "
                  "that change more than once."),
+    click.option("--most", type=click.IntRange(2), default=300, show_default=True, help="Give up after so many runs."),
     click.option("--smallest", is_flag=True, help="Series: then the fewest patches that still show it."),
     click.option("--fresh", is_flag=True, help="Take nothing from earlier searches."),
     click.option("--full", is_flag=True, help="The large sizes."),
@@ -166,7 +167,7 @@ def _search(test: str, axis: Axis, given: dict[str, Any]) -> Search:
         re.compile(given["pattern"])
     except re.error as error:
         raise BadInput(f"--signature {given['pattern']}: {error}") from None
-    plan = Plan(names, axis.low, given["confidence"], given["runs"], frozenset(given["skips"]), start)
+    plan = Plan(names, axis.low, given["confidence"], given["runs"], frozenset(given["skips"]), start, given["most"])
     return Search(_wish(given), test, plan, given["pattern"], ("--full",) if given["full"] else (), given["smallest"])
 
 

@@ -67,9 +67,8 @@ def likelihoods(plan: Plan, steps: Sequence[Step]) -> Floats:
     if noisy(plan, seen):
         made[1:] = posterior(seen)
         return made
-    found = [pair for pair in _pairs(seen) if pair[1] > pair[0]]
-    for low, high in found:
-        made[low + 1 : high + 1] = 1 / (high - low) / len(found)
+    for low, high in _pairs(seen):
+        made[low + 1 : high + 1] = 1 / (high - low) / len(_pairs(seen))
     return made
 
 
@@ -110,7 +109,7 @@ def _wrong(plan: Plan, seen: Tally, index: int) -> Answer | None:
     if own or not seen.judged[index]:
         return None
     claimed, found = ("bad", "good") if index == plan.bad_end else ("good", "bad")
-    runs = f" in {seen.judged[index]} runs" if seen.judged[index] > 1 else ""
+    runs = f" in {seen.judged[index]} runs" if seen.judged[index] > 1 else "; if the test is flaky, give it more --runs"
     return Answer("refused", note=f"{plan.names[index]} was said to be {claimed} and is {found}{runs}")
 
 
@@ -153,14 +152,13 @@ def _noisy(plan: Plan, seen: Tally) -> Ask | Answer:
         if gain.max() > NOTHING:
             left = 2 - int(seen.verified.sum()) + _unknown(weight, gain)
             return Ask(int((gain * reluctance(seen)).argmax()), f"tells most; {plan.names[first]} at {mass:.2f}", left)
-    if mass < plan.confidence:
         return _given_up(plan, seen)
     several = changes(seen)
     if len(several) == 1 and (doubt := doubtful(seen, first)) is not None:
         return Ask(doubt, f"speaks against {plan.names[first]} at {mass:.2f}", 3 - int(seen.verified.sum()))
-    if len(several) > 1:
-        return _again(plan, seen) or _answer(plan, seen, tuple(Boundary(*pair) for pair in several))
-    return _again(plan, seen) or _answer(plan, seen, (Boundary(first - 1, last, mass),))
+    one = (Boundary(first - 1, last, mass),)
+    found = tuple(Boundary(*pair) for pair in several) if len(several) > 1 else one
+    return _again(plan, seen) or _answer(plan, seen, found)
 
 
 def _given_up(plan: Plan, seen: Tally) -> Answer:
