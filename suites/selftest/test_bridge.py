@@ -284,3 +284,9 @@ def test_c(bench): assert False
     console = ended.result("a").console
     assert "of a at start+0x10" in console and "of b" not in console
     assert ended.result("b").console == ended.result("c").console == ""
+
+
+def test_the_report_goes_where_it_was_asked_to(project: Project) -> None:
+    """So that a search's steps leave the report of the last real run alone."""
+    ended = project.run(suite(f"def test_a(bench, judge): {PASS}"), "--report", "else/where")
+    assert (ended.root / "else/where/junit.xml").exists() and not (ended.root / "report").exists()
