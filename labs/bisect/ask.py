@@ -21,7 +21,7 @@ from labs.bisect.axes import AXES, Axis, Wish, axis_of
 from labs.bisect.drive import bisect, reduce
 from labs.bisect.guests import Guests, find_case
 from labs.bisect.plan import Plan, noisy, tally
-from labs.bisect.report import EXIT_CODE, STEPS, Search, lines, load, save
+from labs.bisect.report import STEPS, Search, exit_code, lines, load, save
 from labs.bisect.search import Answer, Ask
 from labs.bisect.step import Log, Step, read_steps
 from labs.bisect.subset import Subset
@@ -70,7 +70,7 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 def bisect_(test: str | None, resume: Path | None, records: Path, fresh: bool, as_json: bool, **given: Any) -> None:
     """Find the first bad, or first good, kernel, runtime or patch by one test. Known defects are plain failures here.
 
-    Exit 0: found; 4: only a range could be told, or several changes; 2: the ends are not as said; 3: not judged.
+    Exit 0: found; 4: only a range, several changes, or ends not verified; 2: the ends are not as said; 3: not judged.
 
     Example: labs bisect --good 6.1.192-3 --bad 6.1.187-1 suites/cgroup_atomicity/test_promises.py::max-that-raised
     """
@@ -122,7 +122,7 @@ def _run(search: Search, judge: Guests, steps: Log, earlier: dict[str, Step], as
     else:
         _show(row)
         print("\n".join(lines(search, answer, judge.axis.titles, fewest)))
-    return EXIT_CODE[answer.kind]
+    return exit_code(answer)
 
 
 def _fewest(search: Search, answer: Answer, judge: Guests, steps: Log, told: Callable[[Ask, Step], None]) -> Subset:

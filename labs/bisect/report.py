@@ -92,10 +92,15 @@ def probabilities(plan: Plan, steps: Sequence[Step]) -> dict[str, float]:
     return {name: round(float(p), 4) for name, p in zip(plan.names, weights, strict=False) if p >= WORTH_TELLING}
 
 
+def exit_code(answer: Answer) -> int:
+    """0 for one culprit between ends that were seen to hold at the end too."""
+    return EXIT_CODE[answer.kind] or (0 if answer.verified else 4)
+
+
 def _answer(plan: Plan, answer: Answer) -> dict[str, Any]:
     return {
         "kind": answer.kind,
-        "exit_code": EXIT_CODE[answer.kind],
+        "exit_code": exit_code(answer),
         "note": answer.note,
         "verified": answer.verified,
         "boundaries": [

@@ -12,8 +12,9 @@ import pytest
 from axis_model import Axis, Memory, step_at
 
 from labs.bisect.axes import Wish
+from labs.bisect.drive import bisect
 from labs.bisect.plan import Plan, effective
-from labs.bisect.report import Search, lines, load, probabilities, replay, save
+from labs.bisect.report import Search, exit_code, lines, load, probabilities, replay, save
 from labs.bisect.search import Answer, Ask, decide
 from labs.bisect.step import Log, Step
 from labs.errors import BadInput
@@ -110,6 +111,19 @@ def test_an_end_that_cannot_be_judged(end: int) -> None:
     answer = axis.search()
     assert (answer.kind, answer.note) == ("unjudged", f"v{end} could not be judged")
     assert sum(axis.asked.values()) <= 3
+
+
+def test_an_end_that_is_lost_at_the_end_leaves_the_answer_unverified() -> None:
+    """Told, tried twice, and no success."""
+    axis, log = Axis(step_at(9, 4)), Memory()
+
+    def judge(name: str) -> Step:
+        return Step(name, "skip", "lost") if axis.asked[name] else axis.judge(name)
+
+    answer = bisect(axis.plan(), judge, log)
+    assert (answer.kind, found(answer), answer.verified) == ("found", [(3, 4)], False)
+    assert exit_code(answer) == 4
+    assert [step.outcome for step in log.steps].count("skip") == 4
 
 
 def test_another_failure_than_that_of_the_bad_end_is_a_skip() -> None:
