@@ -47,6 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--provider", default="qemu", help="qemu")
     lab.addoption("--cell", action="append", default=[], metavar="GLOB", help="only cells whose id matches; repeats")
     lab.addoption("--record", default="records", metavar="DIR", help="where the evidence goes (default: records/)")
+    lab.addoption("--report", default="report", metavar="DIR", help="where the report goes (default: report/)")
     lab.addoption("--seed", type=int, default=None, help="seed of all random choices (default: drawn, and told)")
     lab.addoption("--full", action="store_true", help="the large sizes")
     lab.addoption("--keep-guest", action="store_true", help="hold a cell's guest at its end until Enter is pressed")
@@ -306,7 +307,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config.stash[RUN] = run
     close_run(_records(config), _uid(config))
     try:
-        publish(run, config.rootpath / "report")
+        publish(run, config.rootpath / config.option.report)
     except LabError as error:
         raise pytest.exit.Exception(f"lab error: no report: {error}", returncode=3) from None
     outcomes = [result.outcome for results in run.results().values() for result in results]
@@ -326,7 +327,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         console.print(table(run))
     terminalreporter.write_sep("=", "verdicts")
     terminalreporter.write(capture.get())
-    root = config.rootpath
-    for path in (root / "report/index.html", root / "report/junit.xml", run.path):
+    report = config.rootpath / config.option.report
+    for path in (report / "index.html", report / "junit.xml", run.path):
         terminalreporter.write_line(os.path.relpath(path, Path.cwd()))
     terminalreporter.write_line(f"again: pytest {shlex.join(config.invocation_params.args)} --seed {run.seed}")

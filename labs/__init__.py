@@ -16,6 +16,7 @@
     invariant   pure functions: History -> Verdict
     report      Record on disk -> JUnit, HTML
     casebook    what a suite works with: a cell's guest, its histories, its record
+    bisect      the first bad, or first good, kernel, runtime or patch by one case of a suite
 
 Imports run one way, later stages import earlier ones only; errors, deadline, command and version serve all.
 `labs` never imports pytest: `conftest.py` is the only bridge.

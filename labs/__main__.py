@@ -17,6 +17,7 @@ from rich.table import Table
 
 from labs import cleaning, doctor, prepare
 from labs.applicability import rows, targets, unsound
+from labs.bisect.ask import bisect_
 from labs.errors import LabError
 from labs.matrix import ROLES, Cell, axes_of, cells
 from labs.promise.families import FAMILIES
@@ -294,5 +295,6 @@ def clean(dry_run: bool, records: Path) -> None:
         print(line)
 
 
+main.add_command(bisect_)
 if __name__ == "__main__":
     main()

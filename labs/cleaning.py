@@ -13,6 +13,7 @@ from pathlib import Path
 from labs.report.record import RUN_FILE
 from labs.store import Store, remove_tree
 
+BISECT_FILE = "bisect.json"  # marks the folder of a search, with the records of its steps (labs/bisect/report.py)
 MARK = (b"-name", b"cgroup-lab")  # on every QEMU command line of the lab
 
 
@@ -26,7 +27,8 @@ def clean(store: Store, records: Path, *, dry_run: bool) -> Iterator[str]:
         yield f"{verb} guest with pid {pid}"
     for folder in store.shrink(0, dry_run=dry_run):
         yield f"{verb} {folder}"
-    leftovers = [*records.glob(f"*/{RUN_FILE}")] if records.is_dir() else []
+    kept = (RUN_FILE, BISECT_FILE) if records.is_dir() else ()
+    leftovers = [path for name in kept for path in records.glob(f"*/{name}")]
     caches = sorted((store.root / "ccache").glob("*"))
     for run in [*caches, *(path.parent for path in leftovers), *_stale_folders()]:
         if not dry_run:

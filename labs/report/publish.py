@@ -17,7 +17,7 @@ def publish(run: Run, latest: Path) -> None:
     write_junit(run, run.path / "report/junit.xml")
     write_page(run, run.path / "report/index.html")
     try:
-        latest.mkdir(exist_ok=True)
+        latest.mkdir(parents=True, exist_ok=True)
         for path in (run.path / "report").iterdir():
             part = latest / f".{path.name}.{os.getpid()}"
             shutil.copyfile(path, part)

@@ -190,7 +190,7 @@ class CellRecord:
         """Append a result, then bring the outcomes in run.json up to date."""
         line = json.dumps(result.to_json(), default=_plain).encode() + b"\n"
         with self.run.locked():
-            _append(self.path / "verdicts.jsonl", line)
+            append_line(self.path / "verdicts.jsonl", line)
             row = _read_json(self.run.path / RUN_FILE)
             row["outcomes"][self.id] = {result.case: result.outcome for result in self.results()}
             replace_file(self.run.path / RUN_FILE, _json(row))
@@ -248,7 +248,7 @@ def _fresh_folder(records: Path, now: datetime) -> Path:
         return path
 
 
-def _append(path: Path, line: bytes) -> None:
+def append_line(path: Path, line: bytes) -> None:
     """Add one line, durably. A line torn by a kill or a full disk is first closed, so that it cannot spoil this one."""
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:

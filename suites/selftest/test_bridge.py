@@ -169,7 +169,7 @@ def test_an_unusable_store_is_bad_input(project: Project) -> None:
 
 def test_a_full_disk_ends_the_session_in_one_line(project: Project) -> None:
     full = "import labs.report.record as r\ndef full(*a): raise LabError('cannot write x: No space left on device')\n"
-    ended = project.run(suite(f"{full}def test_a(bench): r._append = full\ndef test_b(bench): pass"))
+    ended = project.run(suite(f"{full}def test_a(bench): r.append_line = full\ndef test_b(bench): pass"))
     assert ended.code == 3
     assert "lab error: cannot write x: No space left on device" in ended.text and "Traceback" not in ended.text
 
@@ -284,3 +284,9 @@ def test_c(bench): assert False
     console = ended.result("a").console
     assert "of a at start+0x10" in console and "of b" not in console
     assert ended.result("b").console == ended.result("c").console == ""
+
+
+def test_the_report_goes_where_it_was_asked_to(project: Project) -> None:
+    """So that a search's steps leave the report of the last real run alone."""
+    ended = project.run(suite(f"def test_a(bench, judge): {PASS}"), "--report", "else/where")
+    assert (ended.root / "else/where/junit.xml").exists() and not (ended.root / "report").exists()

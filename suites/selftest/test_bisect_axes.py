@@ -1,0 +1,320 @@
+"""Axes, the judge's reading of a record, and the command, without a guest."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from archive import ROWS, FakeArchive, package
+from click.testing import CliRunner
+
+from labs.__main__ import main
+from labs.bisect import ask, guests
+from labs.bisect.axes import Wish, axis_of, cut, kernel_names
+from labs.bisect.guests import Case, outcome
+from labs.bisect.step import Step
+from labs.bisect.subset import smallest
+from labs.errors import BadInput, DeadlineExpired
+from labs.invariant.verdict import Verdict
+from labs.matrix import Cell, series_of
+from labs.report.record import CaseResult, Run
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> FakeArchive:
+    return FakeArchive(tmp_path / "store", [*ROWS, package("linux-source-6.1", "6.1.192-3")])
+
+
+def test_kernels_between_two_versions_in_kernel_order(archive: FakeArchive, tmp_path: Path) -> None:
+    """Each once, `~bpo` before the release that it was made from; those that cannot boot are left out."""
+    axis = axis_of(Wish("kernel", good="6.1", bad="7.3.4"), archive, tmp_path)
+    assert axis.names == (
+        "6.1.192-3", "6.12.57-1~bpo12+1", "6.12.57-1", "6.12.107-1", "7.0.13-1~bpo13+1", "7.2.12-1", "7.2.13-1",
+        "7.3~rc7-1~exp1", "7.3.4-1",
+    )  # fmt: skip
+    assert axis.low == "good" and "7.4~rc1-1~exp1" not in kernel_names(archive)
+    assert axis.cells["6.12.107-1"].id == "6.12.107-1_runc"
+
+
+def test_either_direction() -> None:
+    names = list("abcdef")
+    assert cut(names, "b", "e") == (list("bcde"), "good")
+    assert cut(names, "e", "b") == cut(names, "e", "b", "good") == (list("bcde"), "bad")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("b", "b", ""), "both ends are b"),
+        (("b", "x", ""), "x is not on the axis; it goes from a to c"),
+        (("", "b", ""), "a file is not on the axis"),
+        (("c", "a", "bad"), "--first bad: a, the older end, is said to be bad already"),
+    ],
+)
+def test_ends_that_make_no_axis(words: tuple[str, str, str], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        cut(["a", "b", "c"], *words)
+
+
+def test_runtimes_are_of_one_kind_and_each_once(archive: FakeArchive, tmp_path: Path) -> None:
+    axis = axis_of(Wish("runtime", good="runc@1.3.3", bad="runc@1.1.5", kernel="6.12"), archive, tmp_path)
+    assert axis.names == ("1.1.5+ds1-1+deb12u1", "1.1.15+ds1-2", "1.1.15+ds1-2+b4", "1.3.3+ds1-1")
+    assert axis.low == "bad"
+    assert axis.cells["1.1.15+ds1-2"].runtime == "runc@1.1.15+ds1-2"
+    with pytest.raises(BadInput, match="different runtimes"):
+        axis_of(Wish("runtime", good="runc@1.3.3", bad="crun@1.21"), archive, tmp_path)
+
+
+SERIES = "patches/kernel/cpu-max-lock-split"
+
+
+def test_prefixes_of_a_series(archive: FakeArchive, tmp_path: Path) -> None:
+    """Base, then each patch on those before it, as series of their own with the same patches."""
+    axis = axis_of(Wish("series", series=SERIES, first="good"), archive, tmp_path)
+    whole = series_of(SERIES)[0].for_version("6.1.192")
+    assert axis.names == ("base", *(str(number) for number in range(1, len(whole.patches) + 1)))
+    assert axis.low == "bad"
+    last = series_of(axis.cells[axis.names[-1]].series)[0]
+    assert (last.id, last.component, last.intent) == (whole.id, whole.component, whole.intent)
+    assert axis.cells["base"].role == "base" and axis.cells["1"].role == "patched"
+    assert axis.titles["1"] == whole.patches[0].subject
+
+
+@pytest.mark.parametrize(
+    "wish, message",
+    [
+        (Wish("kernel", good="6.1"), "needs both ends"),
+        (Wish("kernel", good="9.9", bad="6.1"), "kernel 9.9: not in the archive"),
+        (Wish("kernel", good="6.1", bad="7.3.4", series=SERIES), "without a series"),
+        (Wish("series"), "needs a series"),
+        (Wish("series", series=f"{SERIES}+patches/kernel/unfix-k1"), "names 2 series"),
+        (Wish("series", series=SERIES, good="base", bad="77"), "77 is not on the axis"),
+    ],
+)
+def test_wishes_that_point_nowhere(wish: Wish, message: str, archive: FakeArchive, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        axis_of(wish, archive, tmp_path)
+
+
+def result(told: str, invariant: str = "register", reason: str = "why", **more: str) -> CaseResult:
+    return CaseResult("c", told, Verdict(invariant, told, reason, evidence=more.pop("evidence", "")), 0, reason, **more)  # type: ignore[arg-type]
+
+
+PANIC = result("fail", "quiet kernel", "kernel failed: Kernel panic - not syncing: sysrq")
+HANG = result("fail", "quiet kernel", "kernel hangs: not done after 60 s")
+LOST = result("fail", reason="lost 3 of 9", console="BUG: KASAN: use-after-free in psi")
+
+
+@pytest.mark.parametrize(
+    "given, pattern, expected",
+    [
+        (result("pass"), "", ("good", "why", "")),
+        (result("known"), "", ("good", "why", "")),
+        (result("fail"), "", ("bad", "why", "register")),
+        (result("inconclusive"), "", ("skip", "inconclusive: why", "")),
+        (result("skip"), "", ("skip", "skip: why", "")),
+        (result("error"), "", ("skip", "error: why", "")),
+        (CaseResult("c", "not-run", reason="never ran"), "", ("skip", "not-run: never ran", "")),
+        (result("fail", "series", "the patched tree does not compile"), "",
+         ("skip", "not built: the patched tree does not compile", "")),
+        (PANIC, "", ("bad", PANIC.reason, "panic")),
+        (HANG, "", ("bad", HANG.reason, "hang")),
+        (PANIC, "lost \\d", ("skip", f"unrelated failure: {PANIC.reason}", "")),
+        (PANIC, "^kernel .*panic", ("bad", PANIC.reason, "^kernel .*panic")),
+        (LOST, "^BUG: KASAN", ("bad", LOST.reason, "^BUG: KASAN")),
+        (result("pass"), "lost", ("good", "why", "")),
+    ],
+)  # fmt: skip
+def test_what_a_case_is_to_the_search(given: CaseResult, pattern: str, expected: tuple[str, str, str]) -> None:
+    assert outcome(given, pattern) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_the_smallest_subset_that_still_shows_it(size: int) -> None:
+    dice = random.Random(size)
+    for needed in itertools.chain.from_iterable(itertools.combinations(range(size), some) for some in (1, 2, 3)):
+        asked = []
+
+        def shows(subset: tuple[int, ...], needed: Any = needed, asked: Any = asked) -> bool:
+            asked.append(subset)
+            return set(needed) <= set(subset)
+
+        assert smallest(range(size), shows) == needed
+        assert len(asked) == len(set(asked)) <= size * size + 3 * size
+    assert smallest(range(size), lambda subset: dice is not None) == ()
+
+
+CASE = Case("suites/x.py::test_y[6.1_runc-z]", "6.1_runc", "x.y[z]")
+TEST = "suites/x.py::test_y"
+
+
+@pytest.fixture
+def labs(archive: FakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """The command on a fake archive; `shown` is what each kernel is judged to be, `crash` where Ctrl-C comes."""
+    monkeypatch.setattr(ask, "Archive", lambda store: archive)
+    monkeypatch.setattr(ask, "find_case", lambda test, cell: CASE)
+    monkeypatch.setattr(guests, "source_digest", lambda: "source")
+    state = SimpleNamespace(shown={}, crash=99, asked=[])
+
+    def judge(self: guests.Guests, name: str) -> Step:
+        if len(state.asked) == state.crash:
+            raise KeyboardInterrupt
+        state.asked.append(name)
+        return Step(name, state.shown.get(name, "good"), "seen", "", "there", 1.0, self.key(name))
+
+    monkeypatch.setattr(guests.Guests, "__call__", judge)
+
+    def call(*words: str, shown: dict[str, str] | None = None, crash: int = 99) -> Any:
+        state.shown, state.crash, state.asked = shown or state.shown, crash, []
+        done = CliRunner().invoke(main, ["bisect", *words, "--record", str(tmp_path / "r")])
+        return SimpleNamespace(code=done.exit_code, out=done.stdout, text=done.output, asked=state.asked)
+
+    return call
+
+
+ENDS = ("--good", "6.1.190-1", "--bad", "7.3.4-1", TEST)
+BAD = dict.fromkeys(["7.0.13-1~bpo13+1", "7.2.12-1", "7.2.13-1", "7.3~rc7-1~exp1", "7.3.4-1"], "bad")
+
+
+def test_the_command_finds_and_tells(labs: Callable[..., Any]) -> None:
+    done = labs(*ENDS, shown=BAD)
+    assert done.code == 0
+    assert "first bad: 7.0.13-1~bpo13+1, after 6.12.107-1" in done.out
+    assert done.asked[:2] == ["7.3.4-1", "6.1.190-1"] and done.asked[-2:] == ["7.3.4-1", "6.1.190-1"]
+
+
+def test_a_later_search_takes_judged_steps_from_earlier_ones(labs: Callable[..., Any]) -> None:
+    labs(*ENDS, shown=BAD)
+    again = labs(*ENDS, "--json")
+    (row,) = json.loads(again.out)
+    assert again.asked == ["7.3.4-1", "6.1.190-1"]  # only the last look
+    assert [step["cached"] for step in row["steps"]][-3:] == [True, False, False]
+    assert len(labs(*ENDS, "--fresh").asked) == len(row["steps"])
+
+
+def test_ctrl_c_leaves_what_resumes(labs: Callable[..., Any], tmp_path: Path) -> None:
+    first = labs(*ENDS, shown=BAD, crash=3)
+    assert first.code == 130
+    (folder,) = (tmp_path / "r").iterdir()
+    rest = labs("--resume", str(folder), "--skip", "7.0.13-1~bpo13+1")
+    assert rest.code == 4
+    assert "first bad: one of 7.0.13-1~bpo13+1, 7.2.12-1, after 6.12.107-1" in rest.out
+    assert "7.0.13-1~bpo13+1" not in rest.asked and len(first.asked + rest.asked) == 6
+
+
+@pytest.mark.parametrize(
+    "words, shown, code, message",
+    [
+        (ENDS, {"7.3.4-1": "good"}, 2, "7.3.4-1 was said to be bad and is good"),
+        (ENDS, {"7.3.4-1": "skip"}, 3, "7.3.4-1 could not be judged"),
+        ((*ENDS, "--skip", "6.1.190-1"), BAD, 2, "an end must be judged"),
+        ((*ENDS, "--start", "5.5"), BAD, 2, "5.5 is not on the axis"),
+        (ENDS[:-1], BAD, 2, "a test is needed"),
+        (("--resume", "nowhere"), BAD, 2, "is no search"),
+        ((*ENDS, "--signature", "("), BAD, 2, "--signature"),
+    ],
+)
+def test_exit_codes(
+    words: tuple[str, ...], shown: dict[str, str], code: int, message: str, labs: Callable[..., Any]
+) -> None:
+    done = labs(*words, shown=shown)
+    assert (done.code, message in done.text) == (code, True), done.text
+
+
+def test_scan_finds_several_changes(labs: Callable[..., Any]) -> None:
+    done = labs(*ENDS, "--scan", "8", shown={**BAD, "6.12.57-1": "bad"})
+    assert done.code == 4
+    assert "first good: 6.12.107-1, after 6.12.57-1" in done.out and "not monotone" in done.out
+
+
+@pytest.fixture
+def five(tmp_path: Path) -> str:
+    """A series of five patches, of which the second and the fourth make the fault together."""
+    folder = tmp_path / "five"
+    folder.mkdir()
+    for number in range(1, 6):
+        head = f"From: a <a@b>\nSubject: [PATCH {number}/5] kernel: line {number}\n\nWhy.\n---\n"
+        diff = f"--- a/kernel/f{number}.c\n+++ b/kernel/f{number}.c\n@@ -1,1 +1,1 @@\n-int a;\n+int b;\n"
+        (folder / f"{number:04}.patch").write_text(head + diff)
+    return str(folder)
+
+
+def test_the_first_bad_prefix_and_the_fewest_patches(labs: Callable[..., Any], five: str) -> None:
+    shown = {**dict.fromkeys(["4", "5", "only:2+4", "only:2+3+4", "only:1+2+4"], "bad")}
+    shown["only:1+4"] = "skip"
+    words = ("--axis", "series", "--series", five, TEST)
+    done = labs(*words, "--smallest", shown=shown)
+    assert done.code == 0, done.text
+    assert "first bad: 4 (kernel: line 4), after 3" in done.out
+    assert "of patches 1 to 4 these suffice: 2, 4" in done.out
+    assert len(done.asked) - len(set(done.asked)) == 2  # the last look at both ends
+
+
+def test_smallest_is_for_patches(labs: Callable[..., Any]) -> None:
+    assert labs(*ENDS, "--smallest", shown=BAD).code == 2
+
+
+@pytest.mark.parametrize(
+    "node, cell, expected",
+    [
+        ("suites/x.py::test_y[6.1_runc-z]", "6.12_crun", "suites/x.py::test_y[6.12_crun-z]"),
+        ("suites/x.py::test_y[z-6.1_runc]", "6.12_crun", "suites/x.py::test_y[z-6.12_crun]"),
+        ("suites/6.1_runc/x.py::test_y[6.1_runc]", "7.3_runc", "suites/6.1_runc/x.py::test_y[7.3_runc]"),
+    ],
+)
+def test_a_case_has_a_node_in_every_cell(node: str, cell: str, expected: str) -> None:
+    assert Case(node, "6.1_runc", "x.y").node_in(cell) == expected
+
+
+def test_find_case_reads_what_pytest_collects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole id without its cell first, then a part that only one has."""
+    here = "suites/cgroup_atomicity/test_random.py"
+    nodes = [f"{here}::test_a[6.1_runc-x]", f"{here}::test_a[6.1_runc-x-y]", f"{here}::test_b[6.1_runc]"]
+    monkeypatch.setattr(guests, "run", lambda *_, **__: SimpleNamespace(out="\n".join(nodes), err=""))
+    asked = {"test_a[x]": nodes[0], "x-y": nodes[1], "test_b": nodes[2], "random.a[x-y]": nodes[1]}
+    assert {test: guests.find_case(f"{here}::{test}", Cell()).node for test in asked} == asked
+    for test, message in {"test_a": "names 2 tests", "z": "no such test; one of: test_a"}.items():
+        with pytest.raises(BadInput, match=message):
+            guests.find_case(f"{here}::{test}", Cell())
+    with pytest.raises(BadInput, match="no such test"):
+        guests.find_case("suites/none.py::test_a", Cell())
+
+
+def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: FakeArchive, session: Any) -> Step:
+    monkeypatch.setattr(guests, "run", session)
+    axis = axis_of(Wish("kernel", good="6.1.190-1", bad="6.1.192-3"), archive, tmp_path)
+    return guests.Guests(axis, CASE, tmp_path / "r" / "bisect-1", archive, source="s")("6.1.190-1")
+
+
+def test_a_step_is_what_its_own_record_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: FakeArchive
+) -> None:
+    def session(argv: list[str], *_: Any, **__: Any) -> Any:
+        assert argv[argv.index("--known") + 1] == "ignore" and "suites/x.py::test_y[6.1.190-1_runc-z]" in argv
+        run = Run.create(Path(argv[argv.index("--record") + 1]), {"6.1.190-1_runc": [CASE.name]}, {}, argv, 1)
+        run.cell("6.1.190-1_runc").add(replace(result("fail"), case=CASE.name))
+        return SimpleNamespace(out="", err="")
+
+    step = judged(tmp_path, monkeypatch, archive, session)
+    assert (step.outcome, step.reason, step.signature) == ("bad", "why", "register")
+    assert step.evidence == "bisect-1/steps/001-6.1.190-1" and step.key
+
+
+@pytest.mark.parametrize("error", [None, DeadlineExpired("step: not done after 7200 s")])
+def test_a_session_without_a_record_is_a_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: FakeArchive, error: Exception | None
+) -> None:
+    def session(*_: Any, **__: Any) -> Any:
+        if error:
+            raise error
+        return SimpleNamespace(out="", err="lab error: no space\n\n")
+
+    step = judged(tmp_path, monkeypatch, archive, session)
+    assert (step.outcome, step.reason) == ("skip", str(error) if error else "no record: lab error: no space")
