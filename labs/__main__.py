@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from labs import cleaning, doctor, prepare
+from labs import cleaning, doctor, prepare, run_commands
 from labs.applicability import rows, targets, unsound
 from labs.commandline import Group, as_json, cell_options, matrix_options, show
 from labs.matrix import ROLES, Cell, axes_of, cells
@@ -244,6 +244,10 @@ def clean(dry_run: bool, records: Path) -> None:
     """
     for line in cleaning.clean(Store.of_user(), records, dry_run=dry_run):
         print(line)
+
+
+for command in (run_commands.diff,):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

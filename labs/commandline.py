@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from labs.errors import LabError
 
@@ -67,5 +68,5 @@ def show(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
     for column in rows[0] if rows else ():
         table.add_column(column, overflow="fold", no_wrap=column == "id")
     for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
+        table.add_row(*(Text(str(value)) for value in row.values()))  # as it stands: [x] in a name is no markup
     Console().print(table)
