@@ -37,6 +37,7 @@ FOUND = pytest.StashKey[dict[Cell, prepare.Found]]()
 RUN = pytest.StashKey[Run]()
 VERDICT = pytest.StashKey[Verdict]()
 HISTORIES = pytest.StashKey[tuple[str, ...]]()
+DESELECTED = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -108,6 +109,12 @@ def case_name(item: pytest.Item) -> str:
     return named(item.nodeid, [item.callspec.params["cell"].id])[1]  # type: ignore[attr-defined]
 
 
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        more = "bench" in getattr(item, "fixturenames", ())
+        item.config.stash[DESELECTED] = item.config.stash.get(DESELECTED, 0) + more
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plan the run: every case of every cell is on record as not-run before the first guest starts."""
     config = session.config
@@ -164,12 +171,13 @@ def _open_run(config: pytest.Config, plan: dict[str, list[str]]) -> Run:
     records = config.rootpath / config.option.record
     host = {"hostname": platform.node(), "kernel": platform.release(), "cpus": os.cpu_count() or 0}
     command = ["pytest", *config.invocation_params.args]
+    told = (plan, host, command, config.option.seed, config.stash.get(DESELECTED, 0))
     if not _uid(config):
-        return Run.create(records, plan, host, command, config.option.seed)
+        return Run.create(records, *told)
     link = _link(config)
     with Store.of_user().lock("runs"):
         if not link.is_symlink():
-            link.symlink_to(Run.create(records, plan, host, command, config.option.seed).path.name)
+            link.symlink_to(Run.create(records, *told).path.name)
     return Run.open(link.resolve())
 
 

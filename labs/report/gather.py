@@ -1,0 +1,75 @@
+"""From the runs on record to the cells that were planned: what is missing is not-run, never left out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from labs.matrixfile import Matrix, Set
+from labs.report.record import RUN_FILE, CaseResult, CellRecord, Run
+
+NO_RUN = CaseResult("the whole cell", "not-run", reason="planned, no run has it", attempts=0)
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """What a run says of one cell; `run` is None when none has it, and `results` then is one case that is not-run."""
+
+    cell: str
+    run: Run | None
+    results: tuple[CaseResult, ...]
+
+
+def runs_in(paths: Sequence[Path]) -> list[Run]:
+    """The runs there, oldest first; a path is a run, or a folder of runs. BadInput when a run's record is malformed."""
+    found = [run for path in paths for run in ([path] if (path / RUN_FILE).exists() else sorted(path.glob("*/")))]
+    runs = {path.resolve(): Run.open(path) for path in found if (path / RUN_FILE).exists() and not path.is_symlink()}
+    return sorted(runs.values(), key=lambda run: (run.started, run.path.name))
+
+
+def gather(
+    runs: Sequence[Run], matrix: Matrix | None = None, name: str = "", globs: Sequence[str] = ()
+) -> list[CellOutcome]:
+    """The newest run that has a cell tells of it, whole: results of different runs may be of different kernels.
+
+    With a matrix (and a set of it, and patterns of ids) there is one row for each of its cells, in that order. All of
+    them get the same cases, so a case that only some have planned is not-run in the others; and so is the rest of a
+    suite that a run has narrowed down.
+    """
+    newest = {cell.id: run for run in runs for cell in run.cells()}
+    if matrix is None:
+        return [_of(cell, run, []) for cell, run in newest.items()]
+    cells = [row.cell.id for row in matrix.chosen(name, globs)]
+    cases = list(dict.fromkeys(case for cell in cells if cell in newest for case in newest[cell].plan.get(cell, ())))
+    chosen = matrix.set(name) if name else None
+    return [_of(cell, newest.get(cell), cases, name, chosen) for cell in cells]
+
+
+def _of(cell: str, run: Run | None, cases: Sequence[str], name: str = "", chosen: Set | None = None) -> CellOutcome:
+    if run is None:
+        return CellOutcome(cell, None, (NO_RUN,))
+    results = CellRecord(run, cell).results() or [NO_RUN]
+    there = {result.case for result in results}
+    why = "other cells ran it, this one did not plan it"
+    missing = [CaseResult(case, "not-run", reason=why, attempts=0) for case in cases if case not in there]
+    if cases and (why := _narrowed(run, name, chosen)):
+        missing.append(CaseResult("the rest", "not-run", reason=why, attempts=0))
+    return CellOutcome(cell, run, (*results, *missing))
+
+
+def _narrowed(run: Run, name: str, chosen: Set | None) -> str:
+    """What a run left out of what its set asks for; empty when that is nothing."""
+    if run.deselected:
+        return f"the run left out {run.deselected} tests: {shlex.join(run.command)}"
+    if chosen is None:
+        return ""
+    words = [word.rstrip("/") for word in run.command]
+    for suite in chosen.suites:
+        if not any(f"{suite.rstrip('/')}/".startswith(f"{word}/") for word in words):
+            return f"the run did not ask for the whole of {suite}: {shlex.join(run.command)}"
+    if chosen.full and not {"--full", f"--set={name}"} & set(words) and ("--set", name) not in pairwise(words):
+        return f"the run had not the large sizes, which set {name} asks for: {shlex.join(run.command)}"
+    return ""
