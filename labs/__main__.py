@@ -246,7 +246,7 @@ def clean(dry_run: bool, records: Path) -> None:
         print(line)
 
 
-for command in (run_commands.diff, run_commands.summary, run_commands.index):
+for command in (run_commands.ci, run_commands.diff, run_commands.summary, run_commands.index):
     main.add_command(command)
 
 

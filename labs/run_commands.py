@@ -13,6 +13,7 @@ from labs.commandline import as_json, matrix_options, show
 from labs.errors import BadInput
 from labs.invariant.verdict import EXIT_CODE, worst
 from labs.matrixfile import read
+from labs.pipeline import FORMATS, pipeline
 from labs.report.changes import changes, worse
 from labs.report.gather import gather, runs_in
 from labs.report.index import write_index
@@ -70,6 +71,17 @@ def summary(
     title = f"set {set_} of {matrix}" if set_ else str(matrix or "cells on record")
     print(markdown(title, cells, link=link))
     sys.exit(EXIT_CODE[worst([result.outcome for one in cells for result in one.results])])
+
+
+@click.command()
+@click.option("--format", "form", type=click.Choice(FORMATS), required=True)
+@click.option("--matrix", type=a_path, default=Path("ci/matrix.toml"), show_default=True, metavar="FILE")
+def ci(form: str, matrix: Path) -> None:
+    """Print the pipeline for a matrix file: smoke for each change, nightly, sign-off for each tag; one job a kernel.
+
+    Example: labs ci --format github > .github/workflows/lab.yml
+    """
+    print(pipeline(read(matrix), form), end="")
 
 
 @click.command()

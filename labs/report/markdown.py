@@ -19,7 +19,7 @@ SHOWN = ("kernel-release", "runtime-version", "series-patch-id", "accelerator")
 
 
 def markdown(title: str, cells: Sequence[CellOutcome], against: Sequence[Unmet] | None = None, link: str = "") -> str:
-    """A headline with the worst outcome, a row a cell, and a row for each case that neither passed nor was skipped.
+    """A headline with the worst outcome, a row a cell, and a row for each case that did not just pass or skip.
 
     `against` is what stands against shipping (None: that was not asked); `link` where the evidence can be had.
     """
@@ -32,10 +32,10 @@ def markdown(title: str, cells: Sequence[CellOutcome], against: Sequence[Unmet] 
         (_code(one.cell), _code(result.case), result.outcome, _text(reason(result)))
         for one in cells
         for result in sorted(one.results, key=lambda result: SEVERITY.index(result.outcome))
-        if result.outcome not in ("pass", "skip")
+        if not {result.outcome, *result.earlier} <= {"pass", "skip"}
     ]
     if bad:
-        parts += ["### What did not pass", _table(("cell", "case", "outcome", "reason"), bad)]
+        parts += ["### What did not just pass", _table(("cell", "case", "outcome", "reason"), bad)]
     return "\n\n".join(parts) + "\n"
 
 

@@ -29,7 +29,7 @@ from labs.invariant.verdict import SEVERITY, Verdict
 # Fit for a file name on any system and for artifact stores of CI services, which refuse ':' and quotes.
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@=,~-]{0,199}")
 RUN_FILE = "run.json"
-Plan = Mapping[str, Sequence[str]]  # cell id -> names of its cases
+Plan = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ class Run:
         try:
             row = json.loads((path / RUN_FILE).read_bytes())
             plan = {cell: tuple(cases) for cell, cases in row["plan"].items()}
-            left = row.get("deselected", 0)
-            return cls(path, plan, row["host"], tuple(row["command"]), row["seed"], row["started"], left)
+            facts = (row["host"], tuple(row["command"]), row["seed"], row["started"], row.get("deselected", 0))
+            return cls(path, plan, *facts)
         except OSError as error:
             raise BadInput(f"{path} is no record of a run: {RUN_FILE}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -144,6 +144,18 @@ def test_the_newest_run_of_a_cell_tells_of_it_whole(tmp_path: Path) -> None:
     assert [(one.cell, one.run.path if one.run else None) for one in gather(runs)] == [("x", new.path), ("y", old.path)]
 
 
+@pytest.mark.parametrize("build_ids, earlier", [(("aa", "aa"), ("error", "fail")), (("aa", "bb"), ()), (("", ""), ())])
+def test_what_the_same_kernel_gave_before_stays_visible(
+    tmp_path: Path, build_ids: tuple[str, str], earlier: tuple[str, ...]
+) -> None:
+    runs = [record(tmp_path, {"x": {"a": outcomes}}) for outcomes in ("error fail", "pass")]
+    for run, build_id in zip(runs, build_ids, strict=True):
+        run.cell("x").write_facts({"build_id": build_id})
+    (cell,) = gather(runs)
+    assert (cell.results[0].outcome, cell.results[0].earlier) == ("pass", earlier)
+    assert ("(attempt 3; before: error, fail)" in markdown("t", [cell])) is bool(earlier)
+
+
 def test_a_malformed_record_is_refused(tmp_path: Path) -> None:
     (record(tmp_path, {"x": {"a": "pass"}}).path / "run.json").write_text("{")
     with pytest.raises(BadInput, match="malformed"):
