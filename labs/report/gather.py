@@ -12,6 +12,7 @@ from labs.matrixfile import Matrix, Set
 from labs.report.record import RUN_FILE, CaseResult, CellRecord, Run
 from labs.report.text import identity
 
+NARROWING = ("--lf", "--last-failed", "--sw", "--stepwise", "--ignore")  # whole files go without being deselected
 NO_RUN = CaseResult("the whole cell", "not-run", reason="planned, no run has it", attempts=0)
 
 
@@ -89,9 +90,11 @@ def _narrowed(run: Run, name: str, chosen: Set | None) -> str:
     """What a run left out of what its set asks for; empty when that is nothing."""
     if run.deselected:
         return f"the run left out {run.deselected} tests: {shlex.join(run.command)}"
+    words = [word.rstrip("/") for word in run.command]
+    if any(word.startswith(NARROWING) for word in words):
+        return f"the run was narrowed: {shlex.join(run.command)}"
     if chosen is None:
         return ""
-    words = [word.rstrip("/") for word in run.command]
     for suite in chosen.suites:
         if not any(f"{suite.rstrip('/')}/".startswith(f"{word}/") for word in words):
             return f"the run did not ask for the whole of {suite}: {shlex.join(run.command)}"

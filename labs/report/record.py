@@ -89,12 +89,11 @@ class Run:
             if len(set(cases)) != len(cases):
                 raise BadInput(f"cell {cell}: the plan names a case twice")
         now = datetime.now(UTC)
-        frozen = {cell: tuple(cases) for cell, cases in plan.items()}
-        started = now.isoformat(timespec="seconds")
+        frozen, started = {cell: tuple(cases) for cell, cases in plan.items()}, now.isoformat(timespec="seconds")
         run = cls(_fresh_folder(records, now), frozen, host, tuple(command), seed, started, deselected)
         outcomes = {cell: dict.fromkeys(cases, "not-run") for cell, cases in frozen.items()}
-        facts = {"started": started, "command": run.command, "seed": seed, "deselected": deselected, "host": host}
-        replace_file(run.path / RUN_FILE, _json({**facts, "plan": frozen, "outcomes": outcomes}))
+        facts = {name: value for name, value in vars(run).items() if name != "path"}
+        replace_file(run.path / RUN_FILE, _json({**facts, "outcomes": outcomes}))
         return run
 
     @classmethod
@@ -103,7 +102,7 @@ class Run:
         try:
             row = json.loads((path / RUN_FILE).read_bytes())
             plan = {cell: tuple(cases) for cell, cases in row["plan"].items()}
-            facts = (row["host"], tuple(row["command"]), row["seed"], row["started"], row.get("deselected", 0))
+            facts = row["host"], tuple(row["command"]), row["seed"], row["started"], row.get("deselected", 0)
             return cls(path, plan, *facts)
         except OSError as error:
             raise BadInput(f"{path} is no record of a run: {RUN_FILE}: {error.strerror}") from error

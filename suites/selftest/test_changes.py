@@ -96,13 +96,13 @@ def test_what_is_worse(before: str, after: str, expected: bool) -> None:
 
 
 def test_labs_diff(tmp_path: Path) -> None:
-    old, new = run(tmp_path, {"x": {"a[1]": "pass"}}), run(tmp_path, {"x": {"a[1]": "fail"}})
+    old, new = run(tmp_path, {"x": {"a[weights]": "pass"}}), run(tmp_path, {"x": {"a[weights]": "fail"}})
     said = CliRunner().invoke(diff, [str(old.path), str(new.path), "--json"])
     assert said.exit_code == 1
     assert json.loads(said.stdout) == [
-        {"kind": "outcome", "cell": "x", "what": "a[1]", "before": "pass", "after": "fail", "note": "is fail"}
+        {"kind": "outcome", "cell": "x", "what": "a[weights]", "before": "pass", "after": "fail", "note": "is fail"}
     ]
     back = CliRunner().invoke(diff, [str(new.path), str(old.path)])
-    assert back.exit_code == 0 and "a[1]" in back.stdout
+    assert back.exit_code == 0 and "a[weights]" in back.stdout
     same = CliRunner().invoke(diff, [str(new.path), str(new.path)])
     assert (same.exit_code, same.stdout) == (0, "nothing changed\n")
