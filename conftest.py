@@ -22,7 +22,8 @@ from labs.casebook import Bench, named, verdict_of
 from labs.errors import BadInput, GuestLost, KernelFailed, LabError
 from labs.invariant.known import explain
 from labs.invariant.verdict import Verdict
-from labs.matrix import Cell, cells
+from labs.matrix import Cell
+from labs.matrixfile import Planned, asked
 from labs.probe.register import Absent
 from labs.report.publish import publish
 from labs.report.record import CaseResult, Run
@@ -31,11 +32,12 @@ from labs.report.table import table
 from labs.source.debian import Archive
 from labs.store import Store
 
-CELLS = pytest.StashKey[list[Cell]]()
+CELLS = pytest.StashKey[dict[Cell, Planned]]()
 FOUND = pytest.StashKey[dict[Cell, prepare.Found]]()
 RUN = pytest.StashKey[Run]()
 VERDICT = pytest.StashKey[Verdict]()
 HISTORIES = pytest.StashKey[tuple[str, ...]]()
+DESELECTED = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--series", action="append", default=[], help="patches/kernel/x, A+B, an mbox, ...; repeats")
     lab.addoption("--variant", action="append", default=[], help="config of a built kernel: default, lockdep, ...")
     lab.addoption("--provider", default="qemu", help="qemu")
+    lab.addoption("--matrix", default="", metavar="FILE", help="the cells of a matrix file, as ci/matrix.toml")
+    lab.addoption("--set", default="", metavar="NAME", help="only this set of the matrix; may switch --full on")
     lab.addoption("--cell", action="append", default=[], metavar="GLOB", help="only cells whose id matches; repeats")
     lab.addoption("--record", default="records", metavar="DIR", help="where the evidence goes (default: records/)")
     lab.addoption("--report", default="report", metavar="DIR", help="where the report goes (default: report/)")
@@ -74,22 +78,42 @@ def pytest_configure(config: pytest.Config) -> None:
     lab.addHandler(Progress(config))
     options = config.option
     try:
-        axes = {"variants": options.variant, "series": options.series}
-        config.stash[CELLS] = cells(options.kernel, options.runtime, options.provider, options.cell, **axes)
+        config.stash[CELLS] = _planned(config)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from None
     if options.seed is None:
         options.seed = random.Random(_uid(config)).randrange(1 << 24) if _uid(config) else random.randrange(1 << 24)
 
 
+def _planned(config: pytest.Config) -> dict[Cell, Planned]:
+    options = config.option
+    axes = {"kernels": options.kernel, "runtimes": options.runtime, "provider": options.provider}
+    axes |= {"variants": options.variant, "series": options.series}
+    path = Path(options.matrix) if options.matrix else None
+    rows = asked(path, options.set, options.cell, **axes)
+    options.full = options.full or any(row.full for row in rows)
+    return {row.cell: row for row in rows if not row.excluded}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "bench" in metafunc.fixturenames:
-        asked = metafunc.config.stash[CELLS]
-        metafunc.parametrize("cell", asked, ids=[cell.id for cell in asked], scope="session")
+        rows = metafunc.config.stash[CELLS].values()
+        metafunc.parametrize("cell", [_parameter(row, metafunc.definition.nodeid) for row in rows], scope="session")
+
+
+def _parameter(row: Planned, nodeid: str) -> Any:
+    why = row.skipped(nodeid)
+    return pytest.param(row.cell, id=row.cell.id, marks=[pytest.mark.skip(reason=why)] if why else [])
 
 
 def case_name(item: pytest.Item) -> str:
     return named(item.nodeid, [item.callspec.params["cell"].id])[1]  # type: ignore[attr-defined]
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        more = "bench" in getattr(item, "fixturenames", ())
+        item.config.stash[DESELECTED] = item.config.stash.get(DESELECTED, 0) + more
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -104,7 +128,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         try:
             config.stash[FOUND] = _find(config)
             command = ["pytest", *config.invocation_params.args]
-            config.stash[RUN] = open_run(_records(config), _uid(config), plan, command, config.option.seed)
+            config.stash[RUN] = open_run(
+                _records(config), _uid(config), plan, command, config.option.seed, config.stash.get(DESELECTED, 0)
+            )
         except LabError as error:
             _refuse(config, error)
 
@@ -167,7 +193,9 @@ def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
     record.write_artifacts(artifacts.to_json())
     logs = record.new_boot()
     record.link_console(logs)
-    with prepare.boot(artifacts, logs) as booted:
+    sizes = config.stash[CELLS][cell].sizes
+    spec = prepare.machine(artifacts, sizes) if sizes else None
+    with prepare.boot(artifacts, logs, spec) as booted:
         record.write_facts(booted.facts)
         yield Bench(booted, record, config.option.seed, config.option.full)
         if config.option.keep_guest:
@@ -225,7 +253,8 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 def _replay(item: pytest.Item) -> str:
     """The command that runs one case again, with the same seed."""
     option, cell = item.config.option, item.callspec.params["cell"]  # type: ignore[attr-defined]
-    words = ["pytest", item.nodeid, *cell.options, "--seed", str(option.seed), "--known", option.known]
+    named = ["--matrix", option.matrix, "--cell", cell.id] if option.matrix else cell.options
+    words = ["pytest", item.nodeid, *named, "--seed", str(option.seed), "--known", option.known]
     return shlex.join([*words, *(["--full"] if option.full else [])])
 
 

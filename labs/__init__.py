@@ -6,6 +6,7 @@
     series      patches: read, checked, examined against trees, applied whole or not at all
     build       kernels and runtimes from source, in a sandbox; root image, initramfs, agent
     matrix      Cell: one kernel x runtime x variant x series x provider
+    matrixfile  the cells of a matrix file: what is left out and why, sets, sizes (feature: what suites need of a cell)
     prepare     Cell -> Artifacts -> a guest that is proven to be what was asked
     provision   the host's accelerator and budget; QEMU
     guest       a running machine: run, put, get, facts
@@ -14,10 +15,11 @@
     model       a small cgroup v2 in Python, and random sequences that it must explain
     probe       what was done in the guest -> History, Outcome
     invariant   pure functions: History -> Verdict
-    report      Record on disk -> JUnit, HTML
+    report      Record on disk -> JUnit, HTML; many runs -> what changed, Markdown, what stands against shipping
+    pipeline    a matrix file -> the files of CI services
     casebook    what a suite works with: a cell's guest, its histories, its record
     bisect      the first bad, or first good, kernel, runtime or patch by one case of a suite
 
-Imports run one way, later stages import earlier ones only; errors, deadline, command and version serve all.
+Imports run one way, later stages import earlier ones only; errors, deadline, command, tomlfile and version serve all.
 `labs` never imports pytest: `conftest.py` is the only bridge.
 """

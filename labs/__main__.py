@@ -6,20 +6,19 @@ import json
 import logging
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.table import Table
 
-from labs import cleaning, doctor, prepare
+from labs import cleaning, doctor, prepare, run_commands
 from labs.applicability import rows, targets, unsound
 from labs.bisect.ask import bisect_
-from labs.errors import LabError
+from labs.commandline import Group, as_json, cell_options, matrix_options, show
 from labs.matrix import ROLES, Cell, axes_of, cells
+from labs.matrixfile import asked
 from labs.promise.families import FAMILIES
 from labs.promise.faults import tallies
 from labs.provision import qemu
@@ -31,55 +30,6 @@ from labs.store import Store
 from labs.version import upstream_of
 
 log = logging.getLogger("labs")
-
-
-class Group(click.Group):
-    """Every failure ends in one line on standard error and the exit code of its kind."""
-
-    def main(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
-        except click.ClickException as error:
-            error.show()
-            sys.exit(2)
-        except LabError as error:
-            for line in error.evidence.splitlines()[-20:]:
-                print(f"  | {line}", file=sys.stderr)
-            print(f"labs: {error}", file=sys.stderr)
-            sys.exit(error.exit_code)
-        except (KeyboardInterrupt, click.Abort):
-            print("labs: interrupted", file=sys.stderr)
-            sys.exit(130)
-
-
-def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name cells, as pytest takes them."""
-    for option in (
-        click.option("--provider", default="qemu", show_default=True),
-        click.option("--cell", "globs", multiple=True, metavar="GLOB", help="Only ids that match; repeats."),
-        click.option("--variant", "variants", multiple=True, help="config of a built kernel: default, lockdep, ..."),
-        click.option("--series", "series", multiple=True, help="patches/kernel/x, A+B, an mbox, ..."),
-        click.option("--runtime", "runtimes", multiple=True, help="runc, crun, runc@1.1.15, path:/x/runc"),
-        click.option("--kernel", "kernels", multiple=True, help="6.1, 6.12.57, 6.1.192-3, path:/x/bzImage"),
-    ):
-        command = option(command)
-    return command
-
-
-as_json = click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output, nothing else.")
-
-
-def show(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
-    """Print rows as JSON or as a table with a column a key."""
-    if as_json:
-        print(json.dumps(rows, indent=1))
-        return
-    table = Table()
-    for column in rows[0] if rows else ():
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(str(value) for value in row.values()))
-    Console().print(table)
 
 
 @click.group(cls=Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -175,14 +125,16 @@ def promises_(recorded: Path, as_json: bool) -> None:
 
 @main.command("cells")
 @cell_options
+@matrix_options
 @as_json
-def cells_(as_json: bool, **axes: Any) -> None:
-    """List the cells that these options make.
+def cells_(matrix: Path | None, set_: str, as_json: bool, **axes: Any) -> None:
+    """List the cells that these options make, or a matrix file; of that also those left out, each with the reason.
 
-    Example: labs cells --kernel 6.1 --kernel 6.12 --runtime runc --runtime crun
+    Example: labs cells --matrix ci/matrix.toml --set nightly
     """
-    chosen = cells(**axes)
-    show([{"id": cell.id, **asdict(cell)} for cell in chosen], as_json)
+    rows = [row.to_json() for row in asked(matrix, set_, **axes)]
+    short = [{"id": row["id"], "excluded": row["excluded"], "note": row["note"]} for row in rows]
+    show(rows if as_json else short if matrix else [{"id": row["id"]} for row in rows], as_json)
 
 
 @main.group("series")
@@ -295,6 +247,9 @@ def clean(dry_run: bool, records: Path) -> None:
         print(line)
 
 
-main.add_command(bisect_)
+for command in (bisect_, run_commands.ci, run_commands.diff, run_commands.summary, run_commands.index):
+    main.add_command(command)
+
+
 if __name__ == "__main__":
     main()

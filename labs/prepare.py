@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,10 @@ def prepare(found: Found, store: Store, archive: Archive) -> Artifacts:
     )
 
 
-def machine(artifacts: Artifacts, *, gdb: int = 0, parameters: tuple[str, ...] = ()) -> qemu.MachineSpec:
+def machine(
+    artifacts: Artifacts, sizes: Mapping[str, int] | None = None, *, gdb: int = 0, parameters: tuple[str, ...] = ()
+) -> qemu.MachineSpec:
+    """`sizes`: cpus and memory_mb, where they are not the lab's own."""
     return qemu.MachineSpec(
         kernel=artifacts.kernel.vmlinuz,
         initrd=artifacts.initrd,
@@ -223,6 +226,7 @@ def machine(artifacts: Artifacts, *, gdb: int = 0, parameters: tuple[str, ...] =
         accelerator=artifacts.accelerator.name,
         parameters=parameters,
         gdb=gdb,
+        **(sizes or {}),
     )
 
 

@@ -29,6 +29,7 @@ from labs.invariant.verdict import SEVERITY, Verdict
 # Fit for a file name on any system and for artifact stores of CI services, which refuse ':' and quotes.
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@=,~-]{0,199}")
 RUN_FILE = "run.json"
+Plan = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -76,10 +77,11 @@ class Run:
     command: tuple[str, ...]
     seed: int
     started: str  # UTC, ISO 8601
+    deselected: int = 0  # tests of the suites that were kept out of the plan, as by -k
 
     @classmethod
     def create(
-        cls, records: Path, plan: Mapping[str, Sequence[str]], host: dict[str, Any], command: Sequence[str], seed: int
+        cls, records: Path, plan: Plan, host: dict[str, Any], command: Sequence[str], seed: int, deselected: int = 0
     ) -> Run:
         """Start a record in a fresh folder of `records`, named by time so that names sort."""
         for cell, cases in plan.items():
@@ -87,12 +89,11 @@ class Run:
             if len(set(cases)) != len(cases):
                 raise BadInput(f"cell {cell}: the plan names a case twice")
         now = datetime.now(UTC)
-        path = _fresh_folder(records, now)
-        frozen = {cell: tuple(cases) for cell, cases in plan.items()}
-        run = cls(path, frozen, host, tuple(command), seed, now.isoformat(timespec="seconds"))
+        frozen, started = {cell: tuple(cases) for cell, cases in plan.items()}, now.isoformat(timespec="seconds")
+        run = cls(_fresh_folder(records, now), frozen, host, tuple(command), seed, started, deselected)
         outcomes = {cell: dict.fromkeys(cases, "not-run") for cell, cases in frozen.items()}
-        facts = {"started": run.started, "command": run.command, "seed": seed, "host": host}
-        replace_file(path / RUN_FILE, _json({**facts, "plan": frozen, "outcomes": outcomes}))
+        facts = {name: value for name, value in vars(run).items() if name != "path"}
+        replace_file(run.path / RUN_FILE, _json({**facts, "outcomes": outcomes}))
         return run
 
     @classmethod
@@ -101,7 +102,8 @@ class Run:
         try:
             row = json.loads((path / RUN_FILE).read_bytes())
             plan = {cell: tuple(cases) for cell, cases in row["plan"].items()}
-            return cls(path, plan, row["host"], tuple(row["command"]), row["seed"], row["started"])
+            facts = row["host"], tuple(row["command"]), row["seed"], row["started"], row.get("deselected", 0)
+            return cls(path, plan, *facts)
         except OSError as error:
             raise BadInput(f"{path} is no record of a run: {RUN_FILE}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -11,15 +11,18 @@ from labs.report.record import Run
 from labs.store import Store
 
 
-def open_run(records: Path, uid: str, plan: Mapping[str, Sequence[str]], command: Sequence[str], seed: int) -> Run:
-    """The run's record: a new one, or for a session with a uid the one that its first worker made."""
+def open_run(
+    records: Path, uid: str, plan: Mapping[str, Sequence[str]], command: Sequence[str], seed: int, deselected: int
+) -> Run:
+    """The run's record: a new one, or for a session with a uid the one that its first worker made. `deselected` counts
+    the cases that options left out of the plan."""
     host = {"hostname": platform.node(), "kernel": platform.release(), "cpus": os.cpu_count() or 0}
     if not uid:
-        return Run.create(records, plan, host, command, seed)
+        return Run.create(records, plan, host, command, seed, deselected)
     link = _link(records, uid)
     with Store.of_user().lock("runs"):
         if not link.is_symlink():
-            link.symlink_to(Run.create(records, plan, host, command, seed).path.name)
+            link.symlink_to(Run.create(records, plan, host, command, seed, deselected).path.name)
     return Run.open(link.resolve())
 
 

@@ -1,0 +1,72 @@
+"""What the commands of `labs` share: how they end, the options that name cells, how rows are shown."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from labs.errors import LabError
+
+
+class Group(click.Group):
+    """Every failure ends in one line on standard error and the exit code of its kind."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.ClickException as error:
+            error.show()
+            sys.exit(2)
+        except LabError as error:
+            for line in error.evidence.splitlines()[-20:]:
+                print(f"  | {line}", file=sys.stderr)
+            print(f"labs: {error}", file=sys.stderr)
+            sys.exit(error.exit_code)
+        except (KeyboardInterrupt, click.Abort):
+            print("labs: interrupted", file=sys.stderr)
+            sys.exit(130)
+
+
+def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name cells, as pytest takes them."""
+    for option in (
+        click.option("--provider", default="qemu", show_default=True),
+        click.option("--cell", "globs", multiple=True, metavar="GLOB", help="Only ids that match; repeats."),
+        click.option("--variant", "variants", multiple=True, help="config of a built kernel: default, lockdep, ..."),
+        click.option("--series", "series", multiple=True, help="patches/kernel/x, A+B, an mbox, ..."),
+        click.option("--runtime", "runtimes", multiple=True, help="runc, crun, runc@1.1.15, path:/x/runc"),
+        click.option("--kernel", "kernels", multiple=True, help="6.1, 6.12.57, 6.1.192-3, path:/x/bzImage"),
+    ):
+        command = option(command)
+    return command
+
+
+def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that name a matrix file and a set of it."""
+    command = click.option("--set", "set_", default="", metavar="NAME", help="Only this set of the matrix.")(command)
+    a_file = click.Path(path_type=Path)
+    return click.option("--matrix", type=a_file, metavar="FILE", help="The cells of a matrix file.")(command)
+
+
+as_json = click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output, nothing else.")
+
+
+def show(rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print rows as JSON or as a table with a column a key."""
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    table = Table()
+    for column in rows[0] if rows else ():
+        table.add_column(column, overflow="fold", no_wrap=column == "id")
+    for row in rows:
+        table.add_row(*(Text(str(value)) for value in row.values()))  # as it stands: [x] in a name is no markup
+    Console().print(table)

@@ -1,0 +1,74 @@
+"""Markdown of cells and their outcomes, for the summary page of a CI run: computed from records only."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from labs.invariant.verdict import SEVERITY, worst
+from labs.report.gather import CellOutcome
+from labs.report.record import CellRecord
+from labs.report.required import Unmet
+from labs.report.text import clean, identity, reason
+
+LENGTH = 240  # characters of a reason; the whole is in the record
+ROWS = 300  # CI services refuse a summary of more than a mebibyte
+SHOWN = ("kernel-release", "runtime-version", "series-patch-id", "accelerator")
+
+
+def markdown(title: str, cells: Sequence[CellOutcome], against: Sequence[Unmet] | None = None, link: str = "") -> str:
+    """A headline with the worst outcome, a row a cell, and a row for each case that did not just pass or skip.
+
+    `against` is what stands against shipping (None: that was not asked); `link` where the evidence can be had.
+    """
+    results = [result for one in cells for result in one.results]
+    parts = [f"## {worst([result.outcome for result in results])}: {_text(title)}"]
+    if against is not None:
+        parts.append(_verdict(against))
+    parts.append(_table(("cell", "outcome", "cases", "what ran", "record"), [_cell_row(one, link) for one in cells]))
+    bad = [
+        (_code(one.cell), _code(result.case), result.outcome, _text(reason(result)))
+        for one in cells
+        for result in sorted(one.results, key=lambda result: SEVERITY.index(result.outcome))
+        if not {result.outcome, *result.earlier} <= {"pass", "skip"}
+    ]
+    if bad:
+        parts += ["### What did not just pass", _table(("cell", "case", "outcome", "reason"), bad)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _verdict(against: Sequence[Unmet]) -> str:
+    if not against:
+        return "**May ship:** all that must have passed has."
+    rows = [(_code(one.cell), _code(one.case), one.outcome, _text(one.why)) for one in against]
+    return f"**May not ship:** {len(against)} against it.\n\n{_table(('cell', 'case', 'outcome', 'why'), rows)}"
+
+
+def _cell_row(one: CellOutcome, link: str) -> tuple[str, ...]:
+    counts = Counter(result.outcome for result in one.results)
+    told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in SEVERITY if counts[outcome])
+    facts = identity(CellRecord(one.run, one.cell).facts()) if one.run else {}
+    ran = ", ".join(f"{name} {facts[name]}" for name in SHOWN if name in facts)
+    record = _code(one.run.path.name) if one.run else ""
+    record = f"[{record}]({link})" if record and link else record
+    return (_code(one.cell), worst([result.outcome for result in one.results]), told, _text(ran), record)
+
+
+def _table(head: Sequence[str], rows: Sequence[Iterable[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows[:ROWS]]
+    told = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return told if len(rows) <= ROWS else f"{told}\n\n... and {len(rows) - ROWS} more"
+
+
+def _text(text: str) -> str:
+    """Text that stays text, in one line, whatever a guest has put into it."""
+    line = " ".join(clean(text).split())
+    line = line if len(line) <= LENGTH else line[: LENGTH - 1] + "…"
+    return re.sub(r"([\\`*_\[\]|~!#@])", r"\\\1", html.escape(line, quote=False))
+
+
+def _code(name: str) -> str:
+    """A name as code, which nothing in it can end."""
+    return f"`{' '.join(clean(name).split()).replace('`', chr(39)).replace('|', chr(92) + '|')}`"
