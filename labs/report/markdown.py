@@ -19,12 +19,15 @@ SHOWN = ("kernel-release", "runtime-version", "series-patch-id", "accelerator")
 
 
 def markdown(title: str, cells: Sequence[CellOutcome], against: Sequence[Unmet] | None = None, link: str = "") -> str:
-    """A headline with the worst outcome, a row a cell, and a row for each case that did not just pass or skip.
+    """A headline with the worst outcome (or whether it may ship), a row a cell, and a row for each case that did not just pass or skip.
 
     `against` is what stands against shipping (None: that was not asked); `link` where the evidence can be had.
     """
     results = [result for one in cells for result in one.results]
-    parts = [f"## {worst([result.outcome for result in results])}: {_text(title)}"]
+    headline = worst([result.outcome for result in results])
+    if against is not None:  # a planted fault that was caught is a fail, and no reason not to ship
+        headline = "may not ship" if against else "may ship"
+    parts = [f"## {headline}: {_text(title)}"]
     if against is not None:
         parts.append(_verdict(against))
     parts.append(_table(("cell", "outcome", "cases", "what ran", "record"), [_cell_row(one, link) for one in cells]))
