@@ -19,7 +19,8 @@ SHOWN = ("kernel-release", "runtime-version", "series-patch-id", "accelerator")
 
 
 def markdown(title: str, cells: Sequence[CellOutcome], against: Sequence[Unmet] | None = None, link: str = "") -> str:
-    """A headline with the worst outcome (or whether it may ship), a row a cell, and a row for each case that did not just pass or skip.
+    """A headline with the worst outcome, or with whether it may ship; a row a cell; a row a case with more to tell
+    than that it passed or was skipped.
 
     `against` is what stands against shipping (None: that was not asked); `link` where the evidence can be had.
     """
