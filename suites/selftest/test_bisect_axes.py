@@ -167,7 +167,8 @@ def labs(archive: FakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         if len(state.asked) == state.crash:
             raise KeyboardInterrupt
         state.asked.append(name)
-        return Step(name, state.shown.get(name, "good"), "seen", "", "there", 1.0, self.key(name))
+        outcome, _, signature = state.shown.get(name, "good").partition(":")
+        return Step(name, outcome, "seen", signature, "there", 1.0, self.key(name))
 
     monkeypatch.setattr(guests.Guests, "__call__", judge)
 
@@ -226,6 +227,17 @@ def test_exit_codes(
 ) -> None:
     done = labs(*words, shown=shown)
     assert (done.code, message in done.text) == (code, True), done.text
+
+
+def test_an_unrelated_failure_is_told_as_the_skip_that_it_is(
+    labs: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An oops on the way to a lost update: in the progress, the table and the answer."""
+    shown = {**dict.fromkeys(BAD, "bad:lost update"), "6.12.107-1": "bad:oops"}
+    with caplog.at_level("INFO"):
+        done = labs(*ENDS, shown=shown)
+    assert done.code == 4 and "one of 6.12.107-1, 7.0.13-1~bpo13+1, after 6.12.57-1" in done.out
+    assert "6.12.107-1 (halves what is left): skip, unrelated failure (oops): seen" in caplog.text
 
 
 def test_scan_finds_several_changes(labs: Callable[..., Any]) -> None:
