@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from labs.bisect.axes import AXES, Axis, Wish, axis_of
@@ -141,7 +142,7 @@ def _show(row: dict[str, Any]) -> None:
     for column in ("step", "candidate", "outcome", "reason", "evidence"):
         table.add_column(column, overflow="fold")
     for number, step in enumerate(row["steps"], 1):
-        table.add_row(str(number), step["candidate"], step["outcome"], step["reason"], step["evidence"])
+        table.add_row(str(number), step["candidate"], step["outcome"], escape(step["reason"]), step["evidence"])
     console.print(table)
     for name, probability in row["probabilities"].items():
         print(f"probability {probability:.3f}  {name}")
