@@ -15,12 +15,13 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from labs.bisect.axes import AXES, Axis, Wish, axis_of
 from labs.bisect.drive import bisect, reduce
 from labs.bisect.guests import Guests, find_case
-from labs.bisect.plan import Plan, noisy, tally
+from labs.bisect.plan import Plan, effective, noisy, tally
 from labs.bisect.report import STEPS, Search, exit_code, lines, load, save
 from labs.bisect.search import Answer, Ask
 from labs.bisect.step import Log, Step, read_steps
@@ -102,6 +103,7 @@ def _run(search: Search, judge: Guests, steps: Log, earlier: dict[str, Step], as
 
     def told(ask: Ask, step: Step) -> None:
         save(folder, search, steps, None)
+        step = effective(plan, steps.steps)[-1]  # as the search reads it
         where = "an earlier search" if step.cached else f"{step.seconds:.0f} s"
         said = f"step {len(steps.steps)}: {step.candidate} ({ask.why}): {step.outcome}, {step.reason} [{where}]"
         log.info("%s; about %d left", said, ask.left - 1)
@@ -140,7 +142,7 @@ def _show(row: dict[str, Any]) -> None:
     for column in ("step", "candidate", "outcome", "reason", "evidence"):
         table.add_column(column, overflow="fold")
     for number, step in enumerate(row["steps"], 1):
-        table.add_row(str(number), step["candidate"], step["outcome"], step["reason"], step["evidence"])
+        table.add_row(str(number), step["candidate"], step["outcome"], escape(step["reason"]), step["evidence"])
     console.print(table)
     for name, probability in row["probabilities"].items():
         print(f"probability {probability:.3f}  {name}")
