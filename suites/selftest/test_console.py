@@ -32,6 +32,7 @@ EXPECTED: dict[str, list[str]] = {
     "bug": ["BUG"],
     "emulator-debug-exception": ["WARN"],
     "emulator-double-fault": ["WARN", "oops", "panic"],
+    "emulator-stale-int3": ["oops"],
     "emulator-then-kasan": ["WARN", "KASAN"],
     "hard-lockup": ["hard lockup", "panic"],
     "hard-lockup-7.2": ["hard lockup"],
@@ -265,6 +266,7 @@ def test_emulator_fault_needs_its_whole_signature() -> None:
         ("oom-kill", "pass"),
         ("kcsan", "pass"),
         ("emulator-debug-exception", "error"),
+        ("emulator-stale-int3", "error"),
         ("emulator-double-fault", "error"),
         ("emulator-then-kasan", "fail"),
     ],
@@ -288,6 +290,12 @@ def test_quiet_kernel_that_was_not_heard_is_no_pass() -> None:
 def test_defect_before_the_emulators_fault_is_the_kernels_own() -> None:
     text = saved("oops-null") + saved("emulator-debug-exception")
     assert quiet_kernel(scan(text), seconds=1.0, lines=1).outcome == "fail"
+
+
+def test_an_int3_that_is_there_is_the_kernels_own() -> None:
+    text = saved("emulator-stale-int3")
+    assert known_emulator_fault(scan(text)[0])
+    assert not known_emulator_fault(scan(text.replace("53 66 <90>", "53 cc <90>"))[0])
 
 
 def test_races_are_evidence_with_the_functions_that_they_name() -> None:
