@@ -87,13 +87,13 @@ SIGNATURES: tuple[Signature, ...] = (
 )
 ANY_SIGNATURE = re.compile("|".join(f"(?P<row{row}>{each.pattern})" for row, each in enumerate(SIGNATURES)))
 
-# First row: QEMU 7.2's TCG delivers a debug exception with nonsense flags right after cmpxchg16b, which SLUB's fast path
-# uses: seen 3 times in 3 on Debian 6.12.107 with `-cpu max`, never in some 18 boots of 6.12 to 7.3 with
-# `-cpu max,-cx16`. Every text must be in the context, the QEMU machine and the allocator's frame too: the bare WARN can
-# be a true one.
-# Second row: code is patched live through an int3 that other CPUs may meet (text_poke_bp, arch/x86/kernel/alternative.c).
-# A stale translation raises it after it was taken away again: the byte before the one that "Code:" marks is cc no more
-# (seen once, in a boot of 6.12.100 on a busy host).
+# First row: QEMU 7.2's TCG delivers a debug exception with nonsense flags right after cmpxchg16b, which SLUB's fast
+# path uses: seen 3 times in 3 on Debian 6.12.107 with `-cpu max`, never in some 18 boots of 6.12 to 7.3 with
+# `-cpu max,-cx16`. Every text must be in the context, the QEMU machine and the allocator's frame too: the bare WARN
+# can be a true one.
+# Second row: code is patched live through an int3 that other CPUs may meet (text_poke_bp in the kernel's
+# arch/x86/kernel/alternative.c). A stale translation raises it after it was taken away again: the byte before the one
+# that "Code:" marks is cc no more (seen once, in a boot of 6.12.100 on a busy host).
 EMULATOR_FAULTS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "WARN",
