@@ -167,12 +167,19 @@ def tree_size(folder: Path) -> int:
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*") if not path.is_dir())
 
 
+def _open(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        if not folder.is_symlink():
+            folder.chmod(0o700)
+
+
 def remove_tree(path: Path) -> None:
     """Remove a tree if it is there; unreadable folders inside are opened first."""
     if path.is_dir() and not path.is_symlink():
-        for folder, _, _ in os.walk(path):
-            with contextlib.suppress(OSError):
-                os.chmod(folder, 0o700)
+        _open(path)
+        for folder, folders, _ in os.walk(path):
+            for name in folders:
+                _open(Path(folder, name))  # before the walk looks into it
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from labs.probe.limits import Write, read_trace
+
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a filter of system calls needs root, as a guest has")
 
 
 class Traced:
