@@ -12,7 +12,6 @@ import pytest
 
 from labs.probe.limits import Write, read_trace
 
-
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="a filter of system calls needs root, as a guest has")
 
 
