@@ -114,7 +114,9 @@ def run(
     return done
 
 
-def spawn(argv: Sequence[str], *, log: Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], *, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a long-lived child whose output goes to `log`; it is killed when the lab dies, however that happens.
 
     The caller must end it with `end_group`. Call it from a thread that outlives the child: the kernel sends the
@@ -128,7 +130,7 @@ def spawn(argv: Sequence[str], *, log: Path, cwd: Path | None = None) -> subproc
             stdout=out,
             stderr=out,
             cwd=cwd,
-            env=_environment(None),
+            env=_environment(env),
             start_new_session=True,
         )
 

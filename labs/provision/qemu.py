@@ -94,7 +94,8 @@ class QemuMachine:
         self.folder = folder
         self.log = logs / "qemu.log"
         self.console = ConsoleWatch(logs / "console.log")
-        self.process = spawn(arguments(spec, folder, logs), log=self.log)
+        # QEMU killed in its first moments leaves its temporary file behind: where it goes with the guest
+        self.process = spawn(arguments(spec, folder, logs), log=self.log, env={"TMPDIR": str(folder)})
         self.monitor = Monitor()
 
     def connect_monitor(self, deadline: Deadline) -> None:

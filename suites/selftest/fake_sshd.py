@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import paramiko
+from paramiko.common import cMSG_CHANNEL_SUCCESS
 
 
 class _Server(paramiko.ServerInterface):
@@ -33,8 +34,23 @@ class _Server(paramiko.ServerInterface):
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         time.sleep(self.sshd.slowness)
-        threading.Thread(target=self.sshd.execute, args=(channel, command.decode()), daemon=True).start()
+        replied = _after_reply(channel.get_transport())
+        threading.Thread(target=self.sshd.execute, args=(channel, command.decode(), replied), daemon=True).start()
         return True
+
+
+def _after_reply(transport: paramiko.Transport) -> threading.Event:
+    """Set once the answer to a request is on its way: a command that ends before it would close the channel unheard,
+    which no real server does."""
+    replied, send = threading.Event(), transport._send_user_message  # type: ignore[attr-defined]
+
+    def told(message: paramiko.Message) -> None:
+        send(message)
+        if message.asbytes()[:1] == cMSG_CHANNEL_SUCCESS:
+            replied.set()
+
+    transport._send_user_message = told  # type: ignore[attr-defined]
+    return replied
 
 
 class FakeSshd:
@@ -77,7 +93,8 @@ class FakeSshd:
         time.sleep(0.6)
         self.serve(link)
 
-    def execute(self, channel: paramiko.Channel, command: str) -> None:
+    def execute(self, channel: paramiko.Channel, command: str, replied: threading.Event) -> None:
+        replied.wait(5)
         pipe = subprocess.PIPE
         child = subprocess.Popen(["sh", "-c", command], stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
         self.children.append(child)
