@@ -34,7 +34,7 @@ def alive(pid: int) -> bool:
 
 
 def wait_gone(*pids: int) -> None:
-    Deadline(5, f"the end of {pids}").wait_for(lambda: not any(alive(pid) for pid in pids))
+    Deadline(30, f"the end of {pids}").wait_for(lambda: not any(alive(pid) for pid in pids))
 
 
 def pids_in(path: Path, count: int) -> list[int]:
@@ -174,7 +174,7 @@ def test_ctrl_c_ends_the_family(tmp_path: Path) -> None:
     with lab(INTERRUPTED, FAMILY, str(tmp_path)) as process:
         pids = pids_in(tmp_path / "pids", 2)
         process.send_signal(signal.SIGINT)
-        assert process.wait(5) != 0
+        assert process.wait(30) != 0
     wait_gone(*pids)
 
 
@@ -183,7 +183,7 @@ def test_a_spawned_child_dies_with_a_killed_lab(tmp_path: Path) -> None:
         pids = pids_in(tmp_path / "pids", 1)
         assert alive(pids[0])
         process.kill()
-        process.wait(5)
+        process.wait(30)
     wait_gone(*pids)
 
 

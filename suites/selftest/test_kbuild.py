@@ -172,7 +172,7 @@ def test_a_build_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) 
         found = [Path("/proc", pid, "cmdline") for pid in os.listdir("/proc") if pid.isdecimal()]
         return [line for line in map(read_or_nothing, found) if b"4242" in line]
 
-    Deadline(5, "the end of all").wait_for(lambda: not running())
+    Deadline(30, "the end of all").wait_for(lambda: not running())
 
 
 def read_or_nothing(path: Path) -> bytes:
