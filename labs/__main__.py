@@ -13,9 +13,8 @@ from typing import Any
 
 import click
 
-from labs import cleaning, doctor, prepare, run_commands
+from labs import cleaning, doctor, prepare
 from labs.applicability import rows, targets, unsound
-from labs.bisect.ask import bisect_
 from labs.commandline import Group, as_json, cell_options, matrix_options, show
 from labs.matrix import ROLES, Cell, axes_of, cells
 from labs.matrixfile import asked
@@ -245,10 +244,6 @@ def clean(dry_run: bool, records: Path) -> None:
     """
     for line in cleaning.clean(Store.of_user(), records, dry_run=dry_run):
         print(line)
-
-
-for command in (bisect_, run_commands.ci, run_commands.diff, run_commands.summary, run_commands.index):
-    main.add_command(command)
 
 
 if __name__ == "__main__":

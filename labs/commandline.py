@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -15,9 +16,28 @@ from rich.text import Text
 
 from labs.errors import LabError
 
+# Commands that bring large libraries (plots, statistics): imported when they are asked for, so that no other waits.
+ON_USE = {
+    "bisect": ("labs.bisect.ask", "bisect_"),
+    "ci": ("labs.run_commands", "ci"),
+    "diff": ("labs.run_commands", "diff"),
+    "index": ("labs.run_commands", "index"),
+    "summary": ("labs.run_commands", "summary"),
+}
+
 
 class Group(click.Group):
     """Every failure ends in one line on standard error and the exit code of its kind."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *(ON_USE if ctx.parent is None else ())])
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if ctx.parent is None and name in ON_USE:
+            module, attribute = ON_USE[name]
+            command: click.Command = getattr(importlib.import_module(module), attribute)
+            return command
+        return super().get_command(ctx, name)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
