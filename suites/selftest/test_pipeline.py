@@ -8,6 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from bridge import ROOT
 from click.testing import CliRunner
@@ -97,7 +98,9 @@ def test_the_steps_are_commands_that_people_can_run(form: str) -> None:
         program, *words = shlex.split(command)
         if program == ".venv/bin/labs":
             name, *arguments = words
-            main.commands[name].make_context(name, arguments)
+            command = main.get_command(click.Context(main), name)
+            assert command is not None, name
+            command.make_context(name, arguments)
         else:
             assert words[:2] == ["-m", "pytest"] and {"--matrix", "--set", "--cell"} < set(words)
 
