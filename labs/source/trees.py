@@ -16,6 +16,7 @@ from labs import catalog
 from labs.command import run
 from labs.deadline import Deadline
 from labs.errors import BadInput, CommandFailed, LabError
+from labs.git import borrowed, git
 from labs.source.debian import Archive, Package, unpack
 from labs.source.kernels import matches
 from labs.store import Store, file_digest, remove_tree
@@ -26,8 +27,6 @@ log = logging.getLogger("labs")
 RECIPE = 1  # raise it when the steps below change
 SOURCE = re.compile(r"linux-source-\d+\.\d+")
 CHUNK = 1 << 20
-# A user's git must not decide what the lab reads: no hooks, filters or attributes of the person's or the machine's.
-GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
 
 
 @dataclass(frozen=True)
@@ -116,24 +115,15 @@ def _tree_digest(path: Path) -> str:
 def _commit(asked: str, rest: str) -> KernelSource:
     name, _, revision = rest.partition("#")
     path = Path(os.path.expanduser(name)).absolute()
-    deadline = Deadline(60, f"looking up {asked}")
+    if not path.is_dir():
+        raise BadInput(f"{path}: no such folder")
     try:
-        commit = git(
-            path, deadline, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or 'HEAD'}^{{commit}}"
-        )
-        tree = git(path, deadline, "rev-parse", f"{commit}^{{tree}}")
-        version = _version(git(path, deadline, "show", f"{commit}:Makefile"), asked)
+        commit = git(path, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision or 'HEAD'}^{{commit}}")
+        tree = git(path, "rev-parse", f"{commit}^{{tree}}")
+        version = _version(git(path, "cat-file", "blob", f"{commit}:Makefile"), asked)
     except CommandFailed:
         raise BadInput(f"kernel {asked}: {path} has no commit {revision or 'HEAD'}", mend="git:REPO#REV") from None
     return KernelSource(asked, f"{path} {commit}", f"git {tree}", version, path=path, commit=commit)
-
-
-def git(repository: Path, deadline: Deadline, *words: str) -> str:
-    """Output of one git command on the user's repository, which it only reads."""
-    if not repository.is_dir():
-        raise BadInput(f"{repository}: no such folder")
-    argv = ["git", "-c", "safe.directory=*", "-C", str(repository), *words]
-    return run(argv, deadline, env=GIT).out.strip()
 
 
 def kernel_tree(store: Store, archive: Archive, source: KernelSource) -> Path:
@@ -180,8 +170,8 @@ def _untar(tarball: Path, tree: Path) -> None:
 def _export(source: KernelSource, tree: Path) -> None:
     assert source.path
     tarball = tree.parent / "export.tar"
-    deadline = Deadline(600, f"exporting {source.commit[:12]}")
-    git(source.path, deadline, "archive", "--format=tar", "--prefix=linux/", f"--output={tarball}", source.commit)
+    with borrowed(source.path, source.commit) as own:
+        git(own, "archive", "--format=tar", "--prefix=linux/", f"--output={tarball}", source.commit)
     _untar(tarball, tree)
     tarball.unlink()
 

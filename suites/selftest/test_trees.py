@@ -66,6 +66,8 @@ def test_a_commit_is_exported_and_the_checkout_stays(store: Store, archive: Fake
     hook = tree / ".git/hooks/post-checkout"
     hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     hook.chmod(0o755)
+    git(tree, "config", "filter.spy.smudge", f"touch {tmp_path}/ran; cat")  # git archive runs these
+    (tree / ".git/info/attributes").write_text("*.c filter=spy\n")
     before = subprocess.run(["git", "-C", str(tree), "status", "--porcelain"], capture_output=True).stdout
     source = find_source(f"git:{tree}#v1", archive)
     made = kernel_tree(store, archive, source)
