@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +18,7 @@ MEMORY_BYTES = 6 << 30  # of one process; a linker of a debug kernel takes 2
 # What a compiler needs of the host: programs and libraries; no home, no /etc but the links between alternatives.
 HOST = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
 PROGRESS_SECONDS = 15
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ class Sandbox:
         told = time.monotonic()
         try:
             while process.poll() is None:
-                with contextlib.suppress(Exception):
-                    process.wait(timeout=0.2)
+                time.sleep(POLL_SECONDS)
                 if deadline.expired:
                     raise DeadlineExpired(
                         f"{deadline.what}: not done after {deadline.seconds:.0f} s", evidence=tail(output)
