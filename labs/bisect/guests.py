@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,39 +11,15 @@ from pathlib import Path
 from labs import prepare
 from labs.bisect.axes import Axis
 from labs.bisect.step import Step
-from labs.casebook import named
-from labs.command import run
-from labs.deadline import Deadline
-from labs.errors import BadInput, DeadlineExpired
+from labs.child import Case, collect, results, session, source_digest
+from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.report.record import CaseResult, Run
 from labs.signatures import ANY_SIGNATURE, SIGNATURES
 from labs.source.debian import Archive
-from labs.store import digest, file_digest
+from labs.store import digest
 
 STEP_SECONDS = 7200.0  # a kernel may have to be built first
-PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
-SUFFIXES = (".py", ".toml", ".c", ".h", ".config")  # of files that decide about a verdict, besides the cell
-
-
-def source_digest(root: Path = Path()) -> str:
-    """Digest of the files of the lab and its suites."""
-    files = [root / "conftest.py", *sorted((root / "labs").rglob("*")), *sorted((root / "suites").rglob("*"))]
-    files = [path for path in files if path.suffix in SUFFIXES and "selftest" not in path.parts and path.is_file()]
-    return digest([[str(path), file_digest(path)] for path in files])
-
-
-@dataclass(frozen=True)
-class Case:
-    """One case of a suite, whatever the cell. `node` is its pytest id in the cell `cell`."""
-
-    node: str
-    cell: str
-    name: str  # in records
-
-    def node_in(self, cell: str) -> str:
-        path, _, test = self.node.partition("::")
-        return f"{path}::{test.replace(self.cell, cell, 1)}"
 
 
 def find_case(asked: str, cell: Cell) -> Case:
@@ -52,10 +27,7 @@ def find_case(asked: str, cell: Cell) -> Case:
     path, _, test = asked.partition("::")
     if not test or not Path(path).exists():
         raise BadInput(f"{asked}: no such test", mend="name one as suites/cgroup_atomicity/test_promises.py::TEST")
-    options = [*cell.options, "--cell", cell.id]
-    done = run([*PYTEST, "--collect-only", path, *options], Deadline(120, "collecting tests"), expect=None)
-    nodes = [line for line in done.out.splitlines() if "::" in line and cell.id in line]
-    cases = [Case(node, cell.id, named(node, [cell.id])[1]) for node in nodes]
+    cases = collect([path], cell)
     plain = {
         case: case.node.partition("::")[2].replace(f"{cell.id}-", "", 1).replace(f"[{cell.id}]", "") for case in cases
     }
@@ -65,7 +37,7 @@ def find_case(asked: str, cell: Cell) -> Case:
         names = list(dict.fromkeys(plain[case] for case in found or cases))
         some = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
         said = f"names {len(found)} tests" if found else "no such test"
-        raise BadInput(f"{asked}: {said}", mend=f"one of: {some}" if names else done.err.strip()[-300:])
+        raise BadInput(f"{asked}: {said}", mend=f"one of: {some}")
     return found[0]
 
 
@@ -111,13 +83,11 @@ class Guests:
         """Run the case on the candidate once. What the lab cannot judge is a skip with the reason, never an error."""
         cell, began = self.axis.cell(name), time.monotonic()
         folder = self._fresh(name)
-        words = [self.case.node_in(cell.id), *cell.options, "--cell", cell.id, "--known", "ignore"]
-        words += ["--record", str(folder), "--report", str(folder / "report"), *self.options]
+        options = ["--known", "ignore", *self.options]
         try:
-            done = run([*PYTEST, *words], Deadline(self.seconds, f"step {name}"), expect=None)
-            (folder / "pytest.log").write_text(done.out + done.err)
-            told = self._read(folder, cell, done.out + done.err)
-        except DeadlineExpired as error:
+            run = session([self.case.node_in(cell.id)], cell, folder, self.seconds, options)
+            told = self._read(run, cell)
+        except LabError as error:  # its time is over, or it left no record
             told = ("skip", str(error), "")
         evidence = str(folder.relative_to(self.folder.absolute().parent))
         return Step(name, *told, evidence, round(time.monotonic() - began, 1), self.key(name))
@@ -130,13 +100,9 @@ class Guests:
         path.mkdir()
         return path
 
-    def _read(self, folder: Path, cell: Cell, said: str) -> tuple[str, str, str]:
-        for path in sorted(folder.glob("*/run.json")):
-            for result in Run.open(path.parent).cell(cell.id).results():
-                if result.case == self.case.name:
-                    return outcome(result, self.pattern)
-        lines = [line for line in said.splitlines() if line.strip()] or ["pytest said nothing"]
-        return "skip", f"no record: {lines[-1].strip()}", ""
+    def _read(self, run: Run, cell: Cell) -> tuple[str, str, str]:
+        found = [result for result in results(run, cell) if result.case == self.case.name]
+        return outcome(found[0], self.pattern) if found else ("skip", f"{self.case.name} is not in the record", "")
 
     def key(self, name: str) -> str:
         """Names all that decides about the outcome: the cell's artifacts, the case, and the lab's own source.

@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from labs.__main__ import main
 from labs.bisect import ask, guests
 from labs.bisect.axes import Wish, axis_of, cut, kernel_names
-from labs.bisect.guests import Case
 from labs.bisect.step import Step
 from labs.bisect.subset import smallest
+from labs.child import Case
 from labs.errors import BadInput
 from labs.matrix import series_of
 

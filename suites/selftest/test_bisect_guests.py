@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from archive import FakeArchive
 
+from labs import child
 from labs.bisect import guests
 from labs.bisect.axes import Wish, axis_of
-from labs.bisect.guests import Case, outcome
+from labs.bisect.guests import outcome
 from labs.bisect.step import Step
+from labs.child import Case
 from labs.errors import BadInput, DeadlineExpired
 from labs.invariant.verdict import Verdict
 from labs.matrix import Cell
@@ -77,7 +79,7 @@ def test_find_case_reads_what_pytest_collects(monkeypatch: pytest.MonkeyPatch) -
     """The whole id without its cell first, then a part that only one has."""
     here = "suites/cgroup_atomicity/test_random.py"
     nodes = [f"{here}::test_a[6.1_runc-x]", f"{here}::test_a[6.1_runc-x-y]", f"{here}::test_b[6.1_runc]"]
-    monkeypatch.setattr(guests, "run", lambda *_, **__: SimpleNamespace(out="\n".join(nodes), err=""))
+    monkeypatch.setattr(child, "run", lambda *_, **__: SimpleNamespace(out="\n".join(nodes), err=""))
     asked = {"test_a[x]": nodes[0], "x-y": nodes[1], "test_b": nodes[2], "random.a[x-y]": nodes[1]}
     assert {test: guests.find_case(f"{here}::{test}", Cell()).node for test in asked} == asked
     for test, message in {"test_a": "names 2 tests", "z": "no such test; one of: test_a"}.items():
@@ -88,7 +90,7 @@ def test_find_case_reads_what_pytest_collects(monkeypatch: pytest.MonkeyPatch) -
 
 
 def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: FakeArchive, session: Any) -> Step:
-    monkeypatch.setattr(guests, "run", session)
+    monkeypatch.setattr(child, "run", session)
     axis = axis_of(Wish("kernel", good="6.1.190-1", bad="6.1.192-3"), archive, tmp_path)
     return guests.Guests(axis, CASE, tmp_path / "r" / "bisect-1", archive, source="s")("6.1.190-1")
 

@@ -1,0 +1,71 @@
+"""Suites asked from the outside: a pytest session of its own, with a record of its own, read when it has ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from labs.casebook import named
+from labs.command import run
+from labs.deadline import Deadline
+from labs.errors import BadInput, LabError
+from labs.matrix import Cell
+from labs.report.record import CaseResult, Run
+from labs.store import digest, file_digest
+
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
+COLLECT_SECONDS = 120.0
+SUFFIXES = (".py", ".toml", ".c", ".h", ".config")  # of files that decide about a verdict, besides the cell
+
+
+def source_digest(root: Path = Path()) -> str:
+    """Digest of the files of the lab and its suites."""
+    files = [root / "conftest.py", *sorted((root / "labs").rglob("*")), *sorted((root / "suites").rglob("*"))]
+    files = [path for path in files if path.suffix in SUFFIXES and "selftest" not in path.parts and path.is_file()]
+    return digest([[str(path), file_digest(path)] for path in files])
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a suite, whatever the cell. `node` is its pytest id in the cell `cell`."""
+
+    node: str
+    cell: str
+    name: str  # in records
+
+    def node_in(self, cell: str) -> str:
+        path, _, test = self.node.partition("::")
+        return f"{path}::{test.replace(self.cell, cell, 1)}"
+
+
+def collect(suites: Sequence[str], cell: Cell) -> list[Case]:
+    """The cases of `suites` (folders, files or pytest ids) in a cell, in order; BadInput when there are none."""
+    options = [*cell.options, "--cell", cell.id]
+    done = run([*PYTEST, "--collect-only", *suites, *options], Deadline(COLLECT_SECONDS, "collecting"), expect=None)
+    nodes = [line for line in done.out.splitlines() if "::" in line and cell.id in line]
+    if not nodes:
+        said = (done.err or done.out).strip().splitlines() or ["pytest said nothing"]
+        raise BadInput(f"{' '.join(suites)}: no test in cell {cell.id}: {said[-1]}", mend="name a folder of suites/")
+    return [Case(node, cell.id, named(node, [cell.id])[1]) for node in nodes]
+
+
+def session(tests: Sequence[str], cell: Cell, folder: Path, seconds: float, options: Sequence[str] = ()) -> Run:
+    """Run `tests` in one cell; its record and pytest.log are in `folder`, which is fresh.
+
+    DeadlineExpired after `seconds`; LabError with pytest's last words when it left no record.
+    """
+    words = [*tests, *cell.options, "--cell", cell.id, "--record", str(folder), "--report", str(folder / "report")]
+    done = run([*PYTEST, *words, *options], Deadline(seconds, f"the session of {cell.id}"), expect=None)
+    (folder / "pytest.log").write_text(done.out + done.err)
+    runs = sorted(folder.glob("*/run.json"))
+    if not runs:
+        lines = [line for line in (done.out + done.err).splitlines() if line.strip()] or ["pytest said nothing"]
+        raise LabError(f"no record: {lines[-1].strip()}")
+    return Run.open(runs[0].parent)
+
+
+def results(run: Run, cell: Cell) -> list[CaseResult]:
+    """What came of each case of the cell that a session ran."""
+    return run.cell(cell.id).results()
