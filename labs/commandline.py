@@ -22,6 +22,7 @@ ON_USE = {
     "ci": ("labs.run_commands", "ci"),
     "diff": ("labs.run_commands", "diff"),
     "index": ("labs.run_commands", "index"),
+    "prove": ("labs.prove.command", "prove"),
     "summary": ("labs.run_commands", "summary"),
 }
 

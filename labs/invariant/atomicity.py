@@ -56,6 +56,7 @@ def linearizable(
         shown = next(found for found in findings if len(found.wrong[worst]))
         reason = f"{_listing(counts)} among {looked_at['reads']:.0f} reads of {files}"
         evidence = shown.register.path
+        looked_at |= _until(registers, [found.first_seen() for found in findings])
         return Verdict(name, "fail", reason, looked_at, figures, shown.counterexample(worst), evidence)
     minimum = {"operations": minimum_operations, "overlaps": minimum_overlaps, "reads": 1, "writes": 1}
     little = _too_little(looked_at, minimum)
@@ -102,6 +103,7 @@ def no_lost_update(
             f"{figures[f'lost {file}']} of {figures[f'writes {file}']} writes of {file}" for file in files
         )
         shown = max(losing, key=lambda update: update.witnessed)
+        looked_at |= _until(registers, [update.first_seen() for update in losing])
         return Verdict(name, "fail", f"lost {reason}", looked_at, counts, shown.counterexample(), shown.register.path)
     little = _too_little(looked_at, {"operations": minimum_operations, "overlaps": minimum_overlaps})
     if little:
@@ -166,6 +168,15 @@ def _looked_at(registers: Sequence[Register], findings: Sequence[Findings]) -> d
         "registers": len(registers),
         "seconds": (max((int(operations["end"].max()) for operations in filled), default=0) - begin) / 1e9,
     }
+
+
+def _until(registers: Sequence[Register], seen: Sequence[int | None]) -> dict[str, float]:
+    """How long it took, and how many operations had ended, until the first violation had been seen."""
+    first = min(at for at in seen if at is not None)
+    filled = [register.operations for register in registers if len(register.operations)]
+    begin = min(int(operations["start"][0]) for operations in filled)
+    ended = sum(int(np.count_nonzero(operations["end"] <= first)) for operations in filled)
+    return {"seconds until seen": (first - begin) / 1e9, "operations until seen": float(ended)}
 
 
 def _too_little(looked_at: Mapping[str, float], minimum: Mapping[str, int]) -> str:

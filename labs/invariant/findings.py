@@ -37,6 +37,16 @@ class Findings:
             return witness.stale(self.register, self.clusters, wrong)
         return witness.inversion(self.register, self.in_order, wrong[0])
 
+    def first_seen(self) -> int | None:
+        """When the first violating read had returned, ns; None without one. An inversion is seen at the end only."""
+        ends = self.register.operations["end"]
+        rows = np.concatenate([self.wrong["torn"], self.wrong["foreign"]])
+        reads = np.concatenate([self.wrong["reverted"], self.wrong["stale"]])
+        times = [*ends[rows], *ends[self.clusters.read_row[reads]]]
+        if not times and len(self.wrong["inversion"]):
+            times = [ends.max()]
+        return int(min(times)) if times else None
+
 
 def examine(register: Register) -> Findings:
     """Sort every read of one register into the kinds, each read into one at most. Raises as `attribute` does."""

@@ -71,6 +71,10 @@ class Updates:
         met, seen = (writes.within(*found.windows(register)) > 0 for found in (readbacks, lost))
         return cls(register, coupled, readbacks, lost, int(met.sum()), int(seen.sum()))
 
+    def first_seen(self) -> int:
+        """When the first read that shows a loss had returned, ns."""
+        return int(self.register.operations["end"][self.lost.read].min())
+
     def counterexample(self) -> tuple[Step, ...]:
         """The lost write, the coupled write in flight meanwhile if there is one, and the read that shows the loss."""
         begin, end = self.lost.windows(self.register)

@@ -10,7 +10,7 @@ from labs.guest import Guest
 from labs.model.act import NEVER_RETURNED, NOT_RUN, Act, Case, Ran, Seen, Told
 from labs.model.files import FILES
 from labs.model.pool import PROCESSES
-from labs.model.versions import Kernel
+from labs.model.versions import IMPLICIT, Kernel
 from labs.probe.promises import clean
 from labs.probe.script import BARRIER, NEVER, Op, Outcome, op, run_script
 
@@ -26,9 +26,10 @@ ONE = {"ENODEV": "ENOENT", "ENOTSUP": "EOPNOTSUPP"}
 
 def kernel_of(guest: Guest, version: tuple[int, ...], files: Iterable[str]) -> Kernel:
     """The guest's kernel as the model sees it; `files` are those of a group below ROOT."""
-    told = guest.must(f"cat /sys/fs/cgroup/cgroup.controllers {ROOT}/cgroup.subtree_control")
-    root, offered = (line.split() for line in told.split("\n")[:2])
-    return Kernel.of(version, offered, root, FILES.keys() & set(files))
+    lists = guest.must(f"cat /sys/fs/cgroup/cgroup.controllers {ROOT}/cgroup.subtree_control; cut -f1 /proc/cgroups")
+    root, offered, *built = (line.split() for line in lists.split("\n"))
+    implicit = [name for row in built for name in row if name in IMPLICIT]
+    return Kernel.of(version, offered, [*root, *implicit], FILES.keys() & set(files))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ CONTROLLERS = (
     "pids", "rdma", "misc", "dmem",
 )  # fmt: skip
 THREADED = frozenset({"cpuset", "cpu", "cpuacct", "perf_event", "pids"})  # controllers that know threads
-IMPLICIT = "perf_event"  # in every group without being asked for: a name that is known, and never offered
+IMPLICIT = frozenset({"perf_event"})  # in every group without being asked for: a known name, and never offered
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Kernel:
 
     @classmethod
     def of(cls, version: tuple[int, ...], offered: Iterable[str], root: Iterable[str], files: Iterable[str]) -> Kernel:
-        """`root`: what the hierarchy's root lists in cgroup.controllers."""
-        return cls(version, frozenset(offered), frozenset(root) | {IMPLICIT}, frozenset(files))
+        """`root`: what the hierarchy's root lists in cgroup.controllers, and what is built in and implicit."""
+        return cls(version, frozenset(offered), frozenset(root), frozenset(files))
 
     def has(self, what: str) -> int:
         """The behaviour called `what` in this version."""

@@ -18,7 +18,7 @@ from labs.probe.values import PAIRS
 
 FILES = [name for names in PAIRS.values() for name in names]
 OWN = ["cpu.weight", "cpu.max"]  # in each container's own group
-COUNT, FULL_COUNT, WORKERS = 30, 300, 3
+COUNT, FULL_COUNT, WORKERS = 30, 120, 3
 # A cap on what is plausible, not a target: a create alone takes 0.7 s under emulation.
 STEP_BOUND_US = 2_000_000
 PROBE = "containers"

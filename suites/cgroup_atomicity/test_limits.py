@@ -13,7 +13,7 @@ from labs.probe.register import group
 # Where a create is held: at the last limit that is set, and in full at being put into its group and at each limit.
 HELD = ("cpu.max",)
 FULL_HELD = ("cgroup.procs", *LIMITS) * 4
-FULL_PLAIN, FULL_UPDATES = 100, 20
+FULL_PLAIN, FULL_UPDATES = 60, 10
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from labs.model.driver import Effort, Finding, examine
 from labs.model.fit import mask
 from labs.probe.promises import root_group
 
-SEQUENCES, FULL_SEQUENCES = 60, 8_000
+SEQUENCES, FULL_SEQUENCES = 60, 1_500
 CROWD = 800
 EFFORT, FULL_EFFORT = Effort(runs=400, seconds=20), Effort(runs=4_000, seconds=120)
 NEWEST = (99,)  # a kernel whose version is not known is taken for a new one

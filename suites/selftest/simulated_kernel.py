@@ -14,7 +14,7 @@ from labs.model.versions import Kernel
 KERNEL = Kernel.of(
     (6, 1, 192),
     ("cpu", "cpuset", "io", "memory", "pids"),
-    ("cpu", "cpuset", "hugetlb", "io", "memory", "misc", "pids", "rdma"),
+    ("cpu", "cpuset", "hugetlb", "io", "memory", "misc", "perf_event", "pids", "rdma"),
     FILES,
 )
 # What a kernel makes of an act: the state when it began, the state when it takes effect.

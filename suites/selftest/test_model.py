@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from simulated_kernel import KERNEL
@@ -342,3 +343,12 @@ def test_runs_are_saved_and_loaded(real):
 def test_one_name_for_errors_that_mean_the_same(number, name):
     act = Act("rmdir", "a")
     assert carry.seen(act, [Outcome(Op("rmdir"), number, "", 1, 2)]).error == name
+
+
+def test_only_what_the_guest_has_built_in_is_known() -> None:
+    """A kernel without CONFIG_CGROUP_PERF refuses perf_event as no name at all."""
+    lists = "cpu pids\ncpu\n#subsys_name\ncpu\npids\n"
+    for more, known in (("", {"cpu", "pids"}), ("perf_event\n", {"cpu", "pids", "perf_event"})):
+        guest = SimpleNamespace(must=lambda command, more=more: lists + more)
+        kernel = carry.kernel_of(guest, (6, 1, 192), ["cgroup.kill", "no.such"])  # type: ignore[arg-type]
+        assert (kernel.known, kernel.offered) == (known, {"cpu"})
