@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--runtime", action="append", default=[], help="runc, crun, runc@1.1.15, path:/x/runc; repeats")
     lab.addoption("--series", action="append", default=[], help="patches/kernel/x, A+B, an mbox, ...; repeats")
     lab.addoption("--variant", action="append", default=[], help="config of a built kernel: default, lockdep, ...")
-    lab.addoption("--provider", default="qemu", help="qemu")
+    lab.addoption("--provider", default="qemu", help="qemu, vagrant")
     lab.addoption("--matrix", default="", metavar="FILE", help="the cells of a matrix file, as ci/matrix.toml")
     lab.addoption("--set", default="", metavar="NAME", help="only this set of the matrix; may switch --full on")
     lab.addoption("--cell", action="append", default=[], metavar="GLOB", help="only cells whose id matches; repeats")

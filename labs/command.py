@@ -39,6 +39,14 @@ PACKAGES = {
     "tar": "tar",
     "unshare": "util-linux",
 }
+# The same for programs that only some providers need.
+OPTIONAL = {
+    "dnsmasq": "dnsmasq-base",
+    "libvirtd": "libvirt-daemon-system",
+    "nsenter": "util-linux",
+    "qemu-img": "qemu-utils",
+    "vagrant": "vagrant vagrant-libvirt",
+}
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"  # mke2fs and depmod live there; an ordinary user's PATH lacks it
 
 
@@ -60,7 +68,7 @@ def which(program: str) -> str:
     """Full path of a program; MissingProgram names the package that brings it."""
     found = shutil.which(program, path=_environment(None)["PATH"])
     if not found:
-        package = PACKAGES.get(program, program)
+        package = {**PACKAGES, **OPTIONAL}.get(program, program)
         raise MissingProgram(f"program {program} is not installed", mend=f"apt-get install {package}")
     return found
 

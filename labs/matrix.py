@@ -19,7 +19,7 @@ from labs.store import digest
 
 DEFAULT_KERNEL = "6.1"
 DEFAULT_RUNTIME = "runc"
-PROVIDERS = ("qemu",)
+PROVIDERS = ("qemu", "vagrant")
 ROLES = ("base", "off", "patched")
 
 

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from labs.build.agent import agent
-from labs.build.image import root_image
 from labs.build.initramfs import initramfs
 from labs.build.kbuild import Plan, built_kernel
 from labs.build.kconfig import Config, distro_config, find_config
 from labs.build.kernel import KernelArtifacts, kernel_artifacts
 from labs.build.keys import guest_keys
 from labs.build.runtime import built_runtime
+from labs.command import which
 from labs.errors import BadInput, LabError
 from labs.guest import Asked, Guest
 from labs.matrix import Cell, series_of
-from labs.provision import qemu
+from labs.provision import provider_of, qemu
 from labs.provision.accel import Accelerator, accelerator, qemu_version
 from labs.series import Series
 from labs.source.debian import Archive
@@ -201,13 +201,16 @@ def _runtime(found: Found, store: Store, archive: Archive) -> Path | None:
 
 def prepare(found: Found, store: Store, archive: Archive) -> Artifacts:
     """Make or find every artifact of the cell."""
+    provider = provider_of(found.cell.provider)
+    for name in provider.programs:
+        which(name)
     kernel = _kernel(found, store, archive)
     program = agent(store)
     return Artifacts(
         found=found,
         kernel=kernel,
         initrd=initramfs(store, archive, kernel, program),
-        root=root_image(store, archive, found.runtime.image),
+        root=provider.disk(store, archive, found.runtime.image),
         agent=program,
         keys=guest_keys(store),
         accelerator=accelerator(store, archive, kernel),
@@ -224,7 +227,7 @@ def machine(
         initrd=artifacts.initrd,
         root=artifacts.root,
         accelerator=artifacts.accelerator.name,
-        parameters=parameters,
+        parameters=(*provider_of(artifacts.found.cell.provider).parameters, *parameters),
         gdb=gdb,
         **(sizes or {}),
     )
@@ -234,7 +237,7 @@ def machine(
 def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec | None = None) -> Iterator[Booted]:
     """A guest of the cell with its runtime in place; LabError when it is not what was asked for."""
     spec = spec or machine(artifacts)
-    with qemu.boot(spec, artifacts.keys, logs) as guest:
+    with provider_of(artifacts.found.cell.provider).boot(spec, artifacts.keys, logs) as guest:
         facts = guest.facts()
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)

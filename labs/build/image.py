@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from labs import catalog
@@ -24,16 +26,27 @@ def root_image(store: Store, archive: Archive, name: str) -> Path:
     """The image called `name` with sshd, runc, crun, busybox and systemd of its suite."""
     row = catalog.image(name)
     packages = catalog.read("guest")["packages"]
-    runtimes = {r.name: r.version for r in archive_runtimes(archive) if r.image == name}
+    runtimes = _runtimes(archive, name)
     recipe = {"recipe": RECIPE, "image": name, "suites": row.suites, "packages": packages, "runtimes": runtimes}
-    pinned = [f"{package}={runtimes[package]}" if package in runtimes else package for package in packages]
 
     def make(folder: Path) -> None:
+        pinned = pinned_packages(archive, name)
         bootstrap(archive.sources(row.suites), row.suites[0], pinned, folder / "root.tar")
         _to_ext4(folder / "root.tar", folder / "root.img")
         (folder / "root.tar").unlink()
 
     return store.build("image", recipe, make, f"root image {name} (mmdebstrap)") / "root.img"
+
+
+def _runtimes(archive: Archive, name: str) -> dict[str, str]:
+    return {r.name: r.version for r in archive_runtimes(archive) if r.image == name}
+
+
+def pinned_packages(archive: Archive, name: str) -> list[str]:
+    """Packages of the image called `name`, the runtimes with their version."""
+    runtimes = _runtimes(archive, name)
+    packages = catalog.read("guest")["packages"]
+    return [f"{package}={runtimes[package]}" if package in runtimes else package for package in packages]
 
 
 def bootstrap(sources: str, suite: str, packages: list[str], tar: Path) -> None:
@@ -57,15 +70,22 @@ def bootstrap(sources: str, suite: str, packages: list[str], tar: Path) -> None:
         raise type(error)(f"mmdebstrap {suite}: {causes[0]}", mend=mend, evidence=error.evidence) from None
 
 
-def _to_ext4(tar: Path, image: Path) -> None:
+@contextlib.contextmanager
+def unpacked(tar: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """The tree of a tar file, and the prefix of commands that may work on it as its owner; removed at the end."""
     prefix = () if os.geteuid() == 0 else AS_ROOT_OF_NAMESPACE
     tree = tar.parent / "tree"
     tree.mkdir()
-    deadline = Deadline(300, "writing the root image")
     try:
-        run([*prefix, "tar", "-xf", str(tar), "-C", str(tree), "--exclude=./dev/*"], deadline)
-        # no journal: the image is only ever mounted read-only
-        argv = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", str(tree), str(image), SIZE]
-        run([*prefix, *argv], deadline)
+        argv = ["tar", "-xf", str(tar), "-C", str(tree), "--exclude=./dev/*"]
+        run([*prefix, *argv], Deadline(300, "unpacking the root image"))
+        yield tree, prefix
     finally:
         run([*prefix, "rm", "-rf", str(tree)], Deadline(120, "removing the unpacked root image"))
+
+
+def _to_ext4(tar: Path, image: Path) -> None:
+    with unpacked(tar) as (tree, prefix):
+        # no journal: the image is only ever mounted read-only
+        argv = ["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-d", str(tree), str(image), SIZE]
+        run([*prefix, *argv], Deadline(300, "writing the root image"))

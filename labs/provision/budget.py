@@ -19,7 +19,7 @@ def available_memory_mb() -> int:
     return int(match[1]) // 1024 if match else 0
 
 
-def check(memory_mb: int, cpus: int, folder: Path) -> None:
+def check(memory_mb: int, cpus: int, folder: Path, disk_mb: int = DISK_MB) -> None:
     """NoSpace when a guest of that size would not fit now."""
     have = available_memory_mb()
     if have < memory_mb + RESERVE_MB:
@@ -28,5 +28,5 @@ def check(memory_mb: int, cpus: int, folder: Path) -> None:
     if cores < 1 or cpus > 4 * cores:
         raise NoSpace(f"the guest wants {cpus} vCPUs, the lab may use {cores} cores")
     free = shutil.disk_usage(folder).free >> 20
-    if free < DISK_MB:
-        raise NoSpace(f"{folder} has {free} MB left, a guest's records need {DISK_MB} MB", mend="run: labs clean")
+    if free < disk_mb:
+        raise NoSpace(f"{folder} has {free} MB left, a guest needs {disk_mb} MB there", mend="run: labs clean")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,18 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labs import catalog
+from labs.build.image import root_image
 from labs.command import end_group, spawn
-from labs.console import ConsoleWatch
 from labs.deadline import Deadline
 from labs.errors import DeadlineExpired, GuestLost, LabError
 from labs.guest import Guest, Vitals
-from labs.provision import budget
-from labs.provision.monitor import PATIENCE, QMP_TROUBLE, Monitor
+from labs.provision import Provider, budget
+from labs.provision.monitor import Monitored, escaped, watched
 from labs.session import connect
 
 READY = "cgroup-lab: ready over "  # net or serial: how its sshd is reached
 BOOT_SECONDS = 20.0  # under hardware virtualisation; stretched under emulation
-DUMP_SECONDS = 10.0  # a CPU that does not answer the others' NMI is waited for that long by the kernel
 
 # One row an accelerator. -cx16: QEMU 7.2's TCG gets the flags of cmpxchg16b wrong often enough that Debian's 6.12
 # kernels end in exc_debug_kernel (seen 3 times in 3 boots of 6.12.107; about 18 boots without it were clean).
@@ -58,21 +56,15 @@ def arguments(spec: MachineSpec, folder: Path, logs: Path) -> list[str]:
     argv += ["-smp", str(spec.cpus), "-m", str(spec.memory_mb), "-display", "none", "-no-reboot"]
     argv += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]
     argv += ["-kernel", str(spec.kernel), "-initrd", str(spec.initrd), "-append", " ".join(spec.command_line())]
-    where = _escape(folder)
-    argv += ["-qmp", f"unix:{where}/qmp.sock,server=on,wait=off"]
-    argv += [
-        "-chardev",
-        f"socket,id=con,path={where}/console.sock,server=on,wait=off,logfile={_escape(logs)}/console.log",
-    ]
-    argv += ["-serial", "chardev:con", "-device", "pvpanic-pci", "-device", "virtio-rng-pci"]
+    argv += [*watched(folder, logs), "-device", "pvpanic-pci", "-device", "virtio-rng-pci"]
     if spec.root:
-        argv += ["-drive", f"file={_escape(spec.root)},format=raw,readonly=on,if=none,id=root"]
+        argv += ["-drive", f"file={escaped(spec.root)},format=raw,readonly=on,if=none,id=root"]
         argv += ["-device", "virtio-blk-pci,drive=root"]
         # For kernels whose modules are not at hand, with what Debian's have built in: the same image on an NVMe disk,
         # changes in a temporary file, and a serial port to the guest's sshd. The guest's init takes what it can use.
-        argv += ["-drive", f"file={_escape(spec.root)},format=raw,snapshot=on,if=none,id=plain"]
+        argv += ["-drive", f"file={escaped(spec.root)},format=raw,snapshot=on,if=none,id=plain"]
         argv += ["-device", "nvme,drive=plain,serial=root", "-device", "virtio-serial-pci"]
-        argv += ["-chardev", f"socket,id=ssh,path={where}/ssh.sock,server=on,wait=off"]
+        argv += ["-chardev", f"socket,id=ssh,path={escaped(folder)}/ssh.sock,server=on,wait=off"]
         argv += ["-device", "virtserialport,chardev=ssh"]
         # restrict: the guest reaches nothing; port 0: the host's kernel picks a free one
         argv += ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]
@@ -82,33 +74,16 @@ def arguments(spec: MachineSpec, folder: Path, logs: Path) -> list[str]:
     return argv
 
 
-def _escape(path: Path) -> str:
-    return str(path).replace(",", ",,")  # QEMU's option lists end a value at a single comma
-
-
-class QemuMachine:
-    """A running QEMU. Ended by `end`, and by the kernel when the lab dies."""
+class QemuMachine(Monitored):
+    """A QEMU that the lab started. Ended by `end`, and by the kernel when the lab dies."""
 
     def __init__(self, spec: MachineSpec, folder: Path, logs: Path) -> None:
-        self.accelerator = spec.accelerator
-        self.folder = folder
         self.log = logs / "qemu.log"
-        self.console = ConsoleWatch(logs / "console.log")
         # QEMU killed in its first moments leaves its temporary file behind: where it goes with the guest
         self.process = spawn(arguments(spec, folder, logs), log=self.log, env={"TMPDIR": str(folder)})
-        self.monitor = Monitor()
+        super().__init__(spec.accelerator, folder, logs)
 
-    def connect_monitor(self, deadline: Deadline) -> None:
-        """Open QMP; GuestLost with QEMU's own words when it ended first."""
-        while True:
-            self._check_process()
-            deadline.check()
-            try:
-                return self.monitor.connect(self.folder / "qmp.sock")
-            except QMP_TROUBLE:
-                time.sleep(0.01)
-
-    def _check_process(self) -> None:
+    def check(self) -> None:
         if self.process.poll() is not None:
             words = [line for line in self.log.read_text(errors="replace").splitlines() if line.strip()]
             said = words[-1].removeprefix("qemu-system-x86_64: ") if words else "without a word"
@@ -128,40 +103,10 @@ class QemuMachine:
             return ""
         return f"QEMU was killed by signal {-code}" if code < 0 else f"QEMU ended with {code}"
 
-    def standing_still(self) -> str:
-        """Why QEMU does not run its guest although the process lives, or ''."""
-        try:
-            status = self.monitor.ask("query-status")
-        except QMP_TROUBLE:
-            return "QEMU does not answer its monitor"
-        return "" if status.get("running") else f"QEMU is {status.get('status')}"
-
-    def dump(self) -> None:
-        """sysrq on the serial line: a break, then l (CPUs), w (blocked tasks); what comes back is on the console."""
-        with contextlib.suppress(*QMP_TROUBLE), socket.socket(socket.AF_UNIX) as line:
-            line.settimeout(PATIENCE)
-            line.connect(str(self.folder / "console.sock"))
-            for key in b"lw":
-                self.monitor.ask("chardev-send-break", id="con")
-                line.sendall(bytes([key]))
-                _drain(line)
-
     def end(self) -> None:
         """Kill QEMU and close the monitor; safe to call twice."""
         end_group(self.process)
-        self.monitor.close()
-
-
-def _drain(line: socket.socket) -> None:
-    """Read until a kernel that dumps falls quiet.
-
-    Not to read would stop the guest: QEMU sends its serial line byte by byte, and some 280 of them fill a Unix socket.
-    """
-    deadline = Deadline(DUMP_SECONDS, "dump")
-    line.settimeout(1.0)
-    with contextlib.suppress(TimeoutError):
-        while not deadline.expired and line.recv(1 << 16):
-            pass
+        super().end()
 
 
 def _reach(machine: QemuMachine, keys: Path, deadline: Deadline) -> Guest:
@@ -196,3 +141,6 @@ def boot(spec: MachineSpec, keys: Path, logs: Path | None = None) -> Iterator[Gu
             yield _reach(machine, keys, Deadline.scaled(BOOT_SECONDS, "boot", spec.accelerator))
         finally:
             machine.end()
+
+
+PROVIDER = Provider(root_image, boot)

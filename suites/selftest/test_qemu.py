@@ -172,7 +172,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, memory_mb: int, cpus: int,
 def test_a_full_disk_is_told_before_the_boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=10 << 20))
-    with pytest.raises(NoSpace, match=r"10 MB left, a guest's records need \d+ MB; run: labs clean"):
+    with pytest.raises(NoSpace, match=r"10 MB left, a guest needs \d+ MB there; run: labs clean"):
         budget.check(1, 1, tmp_path)
 
 
