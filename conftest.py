@@ -18,7 +18,7 @@ import pytest
 from rich.console import Console
 
 from labs import prepare
-from labs.casebook import Bench, named, verdict_of
+from labs.casebook import Bench, boot, named, verdict_of
 from labs.errors import BadInput, GuestLost, KernelFailed, LabError
 from labs.invariant.known import explain
 from labs.invariant.verdict import Verdict
@@ -27,12 +27,13 @@ from labs.matrixfile import Planned, asked
 from labs.probe.register import Absent
 from labs.report.publish import publish
 from labs.report.record import CaseResult, Run
-from labs.report.session import close_run, joined_run, open_run
+from labs.report.session import claim, close_run, joined_run, open_run
 from labs.report.table import table
 from labs.source.debian import Archive
 from labs.store import Store
 
 CELLS = pytest.StashKey[dict[Cell, Planned]]()
+ARCHIVE = pytest.StashKey[Archive]()  # as it was when the run began, to its end
 FOUND = pytest.StashKey[dict[Cell, prepare.Found]]()
 RUN = pytest.StashKey[Run]()
 VERDICT = pytest.StashKey[Verdict]()
@@ -166,7 +167,7 @@ def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any
 
 
 def _find(config: pytest.Config) -> dict[Cell, prepare.Found]:
-    archive = Archive(Store.of_user())
+    archive = config.stash[ARCHIVE] = Archive(Store.of_user())
     return {cell: prepare.find(cell, archive) for cell in config.stash[CELLS]}
 
 
@@ -187,17 +188,15 @@ def _uid(config: pytest.Config) -> str:
 def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """The cell's guest, booted once, with the cell's record."""
     config = request.config
-    store = Store.of_user()
+    archive = config.stash[ARCHIVE]
     record = config.stash[RUN].cell(cell.id)
-    artifacts = prepare.prepare(config.stash[FOUND][cell], store, Archive(store))
+    artifacts = prepare.prepare(config.stash[FOUND][cell], archive.store, archive)
     record.write_artifacts(artifacts.to_json())
-    logs = record.new_boot()
-    record.link_console(logs)
     sizes = config.stash[CELLS][cell].sizes
     spec = prepare.machine(artifacts, sizes) if sizes else None
-    with prepare.boot(artifacts, logs, spec) as booted:
+    with boot(artifacts, record, spec) as (booted, attempts):
         record.write_facts(booted.facts)
-        yield Bench(booted, record, config.option.seed, config.option.full)
+        yield Bench(booted, record, config.option.seed, config.option.full, attempts)
         if config.option.keep_guest:
             _hold(config, booted)
 
@@ -244,6 +243,16 @@ def judge(request: pytest.FixtureRequest, bench: Bench) -> Judge:
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """pytest-xdist may hand the case that killed a worker to the next one, which would die of it too."""
+    judged = hasattr(item.config, "workerinput") and "bench" in getattr(item, "fixturenames", ())
+    if not judged or claim(item.config.stash[RUN], item.nodeid):
+        return None
+    item.session._setupstate.teardown_exact(nextitem)  # as pytest's own protocol ends
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     bench = getattr(item, "funcargs", {}).get("bench")
     if bench is not None:
@@ -270,7 +279,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if bench is not None and isinstance(error, (KernelFailed, GuestLost)):
             bench.ended = bench.ended or f"the guest ended in {case_name(item)}: {error}"
         try:
-            _record(item, call, verdict)
+            _record(item, call, verdict, error)
         except LabError as trouble:  # a full disk, mostly: going on without a record would be for nothing
             raise pytest.exit.Exception(f"lab error: {trouble}", returncode=trouble.exit_code) from None
     return report
@@ -306,7 +315,7 @@ def _shape(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error
         report.when = "call" if verdict.outcome == "fail" else "setup"
 
 
-def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict) -> None:
+def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict, error: BaseException | None) -> None:
     cell, case = item.callspec.params["cell"].id, case_name(item)  # type: ignore[attr-defined]
     started = datetime.fromtimestamp(call.start, UTC).isoformat(timespec="seconds")
     bench = getattr(item, "funcargs", {}).get("bench")
@@ -314,6 +323,7 @@ def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict) ->
     result = CaseResult(
         case if call.when != "teardown" else f"{case} (teardown)",  # the case's own outcome stands beside it
         verdict.outcome, verdict, call.duration, verdict.reason,
+        attempts=bench.attempts if bench else getattr(error, "attempts", 1),
         started=started, histories=item.stash.get(HISTORIES, ()),
         console=bench.console_of(case) if bench and bad else "", replay=_replay(item) if bad else "",
     )  # fmt: skip

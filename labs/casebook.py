@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +11,39 @@ from pathlib import Path
 
 from labs import catalog, prepare
 from labs.console import MARK, kernel_lines, slice_of, symbolize
-from labs.errors import GuestLost, KernelFailed, LabError, SeriesFailed
+from labs.errors import BadInput, GuestLost, KernelFailed, LabError, NoSpace, SeriesFailed
 from labs.guest import Guest
 from labs.invariant.verdict import Verdict
 from labs.probe.register import Absent
 from labs.probe.stream import Report
+from labs.provision.qemu import MachineSpec
 from labs.report.record import CellRecord
 from labs.version import KernelRelease, upstream_of
+
+log = logging.getLogger("labs")
+
+ATTEMPTS = 3  # guests, one after the other, before infrastructure trouble is told as an error
+FINAL = (KernelFailed, SeriesFailed, BadInput, NoSpace)  # another guest would end in the same way
+
+
+@contextlib.contextmanager
+def boot(
+    artifacts: prepare.Artifacts, record: CellRecord, spec: MachineSpec | None = None
+) -> Iterator[tuple[prepare.Booted, int]]:
+    """A guest, with the number of its attempt: infrastructure trouble in a boot is tried again, on a fresh guest."""
+    with contextlib.ExitStack() as stack:
+        for attempt in range(1, ATTEMPTS + 1):
+            logs = record.new_boot()
+            record.link_console(logs)
+            try:
+                booted = stack.enter_context(prepare.boot(artifacts, logs, spec))
+                break
+            except LabError as error:
+                error.attempts = attempt
+                if isinstance(error, FINAL) or attempt == ATTEMPTS:
+                    raise
+                log.warning("%s: boot %d of at most %d: %s", record.id, attempt, ATTEMPTS, error)
+        yield booted, attempt
 
 
 def named(nodeid: str, cells: Sequence[str]) -> tuple[str, str]:
@@ -54,6 +81,7 @@ class Bench:
     record: CellRecord
     seed: int
     full: bool
+    attempts: int = 1  # guests that it took until one was there
     began: float = field(default_factory=time.monotonic)
     ended: str = ""  # in which case, and how, the guest met its end
     case: str = ""  # the case that runs now

@@ -13,6 +13,7 @@ class LabError(Exception):
         self.what = what
         self.mend = mend
         self.evidence = evidence  # raw text (console tail, tool output) that backs `what`; kept in the record
+        self.attempts = 1  # how often it was tried before it was given up
 
     def __str__(self) -> str:
         return f"{self.what}; {self.mend}" if self.mend else self.what

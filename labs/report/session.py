@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labs.report.record import Run
+from labs.report.record import Run, append_line
 from labs.store import Store
 
 
@@ -36,6 +36,16 @@ def close_run(records: Path, uid: str) -> None:
     """Forget the uid: the run itself stays."""
     if uid:
         _link(records, uid).unlink(missing_ok=True)
+
+
+def claim(run: Run, nodeid: str) -> bool:
+    """Whether a test may run: once, in one worker, whatever pytest-xdist hands out again after a worker has died."""
+    path = run.path / ".claims"
+    with run.locked():
+        if path.exists() and nodeid in path.read_text().splitlines():
+            return False
+        append_line(path, f"{nodeid}\n".encode())
+    return True
 
 
 def _link(records: Path, uid: str) -> Path:

@@ -71,7 +71,8 @@ def seen(result: CaseResult) -> str:
 def reason(result: CaseResult) -> str:
     """Why the case has its outcome; a repeated case says what it gave before."""
     said = result.reason or (result.verdict.reason if result.verdict else "")
-    again = f"(attempt {result.attempts}; before: {', '.join(result.earlier)})" if result.earlier else ""
+    before = f"; before: {', '.join(result.earlier)}" if result.earlier else ""
+    again = f"(attempt {result.attempts}{before})" if before or result.attempts > 1 else ""
     return clean(" ".join(filter(None, [said, again])))
 
 

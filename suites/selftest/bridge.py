@@ -91,8 +91,10 @@ class Session:
 
     def junit(self) -> list[tuple[str, str, str]]:
         """(cell, case, element) of every case in the lab's JUnit file."""
-        root = ET.parse(self.root / "report/junit.xml").getroot()
-        return [(c.attrib["classname"], c.attrib["name"], _element(c)) for c in root.iter("testcase")]
+        return [(c.attrib["classname"], c.attrib["name"], _element(c)) for c in self.junit_cases()]
+
+    def junit_cases(self) -> list[ET.Element]:
+        return list(ET.parse(self.root / "report/junit.xml").getroot().iter("testcase"))
 
 
 def _short(case: str) -> str:

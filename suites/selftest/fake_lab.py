@@ -16,7 +16,7 @@ from labs import prepare
 from labs.build.kernel import KernelArtifacts
 from labs.console import ConsoleWatch
 from labs.deadline import Deadline
-from labs.errors import BadInput, KernelFailed, LabError
+from labs.errors import BadInput, GuestLost, KernelFailed, LabError
 from labs.guest import Guest, Vitals
 from labs.matrix import Cell, series_of
 from labs.session import Result
@@ -31,6 +31,8 @@ KERNELS = {
     "5.1": "5.1.1-1",  # does not boot: infrastructure
     "5.2": "5.2.1-1",  # its kernel panics in boot
     "5.3": "5.3.1-1",  # its guest cannot be ended
+    "5.4": "5.4.1-1",  # its guest is lost in the first boot: infrastructure
+    "5.5": "5.5.1-1",  # its guest is lost in every boot
 }
 
 
@@ -112,14 +114,17 @@ def boot(artifacts: FakeArtifacts, logs: Path, sizes: object = None) -> Iterator
     machine = FakeMachine()
     console = logs / "console.log"
     console.write_text("[    0.000000] Linux version fake\n")
-    if artifacts.found.cell.kernel == "5.2":
+    kernel = artifacts.found.cell.kernel
+    if kernel == "5.5" or (kernel == "5.4" and logs.name == "boot-1"):
+        raise GuestLost(f"lost in {logs.name}", evidence="the console's last lines")
+    if kernel == "5.2":
         raise KernelFailed("kernel failed: Kernel panic - not syncing: in boot", evidence="the panic's lines")
     session: Any = FakeSession(machine, console)
     guest = Guest(session, Vitals(machine, ConsoleWatch(console)))
     yield prepare.Booted(guest, artifacts, "/usr/bin/runc", {"release": "fake", "accelerator": "kvm"})  # type: ignore[arg-type]
     with Path("ended.txt").open("a") as ended:
         ended.write(f"{artifacts.found.cell.id}\n")
-    if artifacts.found.cell.kernel == "5.3":
+    if kernel == "5.3":
         raise LabError("the guest did not end")
 
 

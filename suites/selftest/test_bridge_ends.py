@@ -49,6 +49,26 @@ def test_a_cell_that_does_not_boot(project: Project, kernel: str, outcome: str, 
     assert (ended.root / "boots.txt").read_text().splitlines() == [f"{kernel}_runc", "6.12_runc"]
 
 
+def test_infrastructure_trouble_in_a_boot_is_tried_again_on_a_fresh_guest_and_counted(project: Project) -> None:
+    body = f"def test_a(bench, judge): {PASS}\ndef test_b(bench, judge): {PASS}"
+    ended = project.run(suite(body), "--kernel", "5.4", "--kernel", "5.5", "--kernel", "5.2")
+    assert ended.code == 1
+    lost, never, panics = (ended.run.results()[f"{kernel}_runc"] for kernel in ("5.4", "5.5", "5.2"))
+    assert [(case.outcome, case.attempts) for case in lost] == [("pass", 2)] * 2
+    assert [(case.outcome, case.attempts) for case in never] == [("error", 3)] * 2
+    assert [(case.outcome, case.attempts) for case in panics] == [("fail", 1)] * 2  # the kernel's own end is a verdict
+    assert "5.4_runc: boot 1 of at most 3: lost in boot-1" in ended.text
+    assert "ok (attempt 2)" in ended.text and "lost in boot-3 (attempt 3)" in ended.text
+    names = {
+        (c.get("classname"), p.get("value"))
+        for c in ended.junit_cases()
+        for p in c.iter("property")
+        if p.get("name") == "attempts"
+    }
+    assert names == {("5.4_runc", "2"), ("5.5_runc", "3"), ("5.2_runc", "1")}
+    assert sorted(path.name for path in ended.run.path.glob("5.4_runc/boot-*")) == ["boot-1", "boot-2"]
+
+
 def test_a_guest_that_does_not_end(project: Project) -> None:
     ended = project.run(suite(f"def test_a(bench, judge): {PASS}"), "--kernel", "5.3")
     assert ended.code == 3
@@ -89,6 +109,10 @@ def test_c(bench, judge): {PASS}
 # pytest-xdist
 
 
+OTHER = f"""
+@pytest.mark.parametrize("n", range(3))
+def test_c(bench, judge, n): {PASS}
+"""
 XDIST = f"""
 @pytest.mark.parametrize("n", range(4))
 def test_a(bench, judge, n): {PASS}
@@ -100,16 +124,30 @@ def test_b(bench, judge): {PASS}
 def test_a_worker_that_dies(project: Project) -> None:
     """Trial 28: each planned case has one outcome, one run serves all workers, and the report is written.
 
-    The case that killed its worker is an error, tried again in each new worker; the rest of its file is not run.
+    The case that killed its worker is an error and is not tried again; the rest of its file is run by the next worker.
     """
     ended = project.run(suite(XDIST), "-n", "2", "--dist", "loadfile", "--max-worker-restart", "1", "--seed", "11")
     assert ended.code == 3 and ended.run.seed == 11
     cases = [f"a[{n}]" for n in range(4)] + ["crash", "b"]
-    expected = dict.fromkeys(cases, "pass") | {"crash": "error", "b": "not-run"}
+    expected = dict.fromkeys(cases, "pass") | {"crash": "error"}
     assert ended.outcomes() == {"6.1_runc": expected} and list(ended.outcomes()["6.1_runc"]) == cases
     assert sorted(case for _, case, _ in ended.junit()) == sorted(f"it.{case}" for case in cases)
-    assert ended.result("crash").attempts == 2 and ended.result("a[0]").attempts == 1
+    assert {ended.result(case).attempts for case in cases} == {1}
     assert "= verdicts =" in ended.text and "-n" in ended.run.command
+
+
+@pytest.mark.parametrize("dist", ["load", "loadscope", "loadfile", "worksteal"])
+def test_a_worker_that_dies_loses_and_repeats_no_case(project: Project, dist: str) -> None:
+    (project.root / "test_other.py").write_text(suite(OTHER))
+    options = ["--kernel", "6.1", "--kernel", "6.12", "-n", "2", "--dist", dist, "test_other.py"]
+    ended = project.run(suite(XDIST), *options)
+    expected = {**dict.fromkeys([f"a[{n}]" for n in range(4)], "pass"), "crash": "error", "b": "pass"}
+    expected |= dict.fromkeys([f"c[{n}]" for n in range(3)], "pass")
+    assert ended.outcomes() == {"6.1_runc": expected, "6.12_runc": expected}, ended.text
+    assert {r.attempts for results in ended.run.results().values() for r in results} == {1}
+    assert "not torn down properly" not in ended.text
+    boots = (ended.root / "boots.txt").read_text().splitlines()
+    assert len(boots) <= 2 * (2 + 2)  # a boot a cell and worker: two workers, and two that replace those that died
 
 
 def test_bad_input_under_xdist(project: Project) -> None:
