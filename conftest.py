@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import logging
 import os
 import random
@@ -29,9 +31,13 @@ from labs.report.publish import publish
 from labs.report.record import CaseResult, Run
 from labs.report.session import claim, close_run, joined_run, open_run
 from labs.report.table import table
+from labs.run.collect import TOLD
+from labs.run.leftovers import orphaned
+from labs.run.plan import ARCHIVE_FILE, Plan, load, todo
 from labs.source.debian import Archive
 from labs.store import Store
 
+JOINED = pytest.StashKey[Plan]()  # of the run that this session has a part in
 CELLS = pytest.StashKey[dict[Cell, Planned]]()
 ARCHIVE = pytest.StashKey[Archive]()  # as it was when the run began, to its end
 FOUND = pytest.StashKey[dict[Cell, prepare.Found]]()
@@ -55,6 +61,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--report", default="report", metavar="DIR", help="where the report goes (default: report/)")
     lab.addoption("--seed", type=int, default=None, help="seed of all random choices (default: drawn, and told)")
     lab.addoption("--full", action="store_true", help="the large sizes")
+    lab.addoption("--join", default="", help=argparse.SUPPRESS)  # for labs run: a part of the run of that folder
+    lab.addoption("--tell-plan", action="store_true", help=argparse.SUPPRESS)  # for labs run: what was collected
     lab.addoption("--keep-guest", action="store_true", help="hold a cell's guest at its end until Enter is pressed")
     lab.addoption(
         "--known", choices=["report", "ignore"], default="report", help="known defects: own outcome, or plain failures"
@@ -88,12 +96,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _planned(config: pytest.Config) -> dict[Cell, Planned]:
     options = config.option
+    if options.join:
+        return _joined(config)
     axes = {"kernels": options.kernel, "runtimes": options.runtime, "provider": options.provider}
     axes |= {"variants": options.variant, "series": options.series}
     path = Path(options.matrix) if options.matrix else None
     rows = asked(path, options.set, options.cell, **axes)
     options.full = options.full or any(row.full for row in rows)
     return {row.cell: row for row in rows if not row.excluded}
+
+
+def _joined(config: pytest.Config) -> dict[Cell, Planned]:
+    """The one cell that this session runs of a larger run, with the options that were planned."""
+    options = config.option
+    if orphaned():
+        raise BadInput("labs run has ended")
+    plan = config.stash[JOINED] = load(Path(options.join))
+    config.stash[RUN] = Run.open(Path(options.join))
+    options.full, options.known, options.seed = plan.request.full, plan.request.known, config.stash[RUN].seed
+    options.matrix = plan.request.matrix
+    row = plan.rows[options.cell[0]]
+    return {row.cell: row}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a larger run, only what has no outcome yet."""
+    if JOINED in config.stash:
+        cases = {cell.id: set(todo(config.stash[RUN].cell(cell.id))) for cell in config.stash[CELLS]}
+        items[:] = [item for item in items if "bench" in getattr(item, "fixturenames", ()) and _wanted(item, cases)]
+
+
+def _wanted(item: pytest.Item, cases: dict[str, set[str]]) -> bool:
+    return case_name(item) in cases[item.callspec.params["cell"].id]  # type: ignore[attr-defined]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -125,15 +160,26 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         if "bench" in getattr(item, "fixturenames", ()):
             cases = plan.setdefault(item.callspec.params["cell"].id, [])  # type: ignore[attr-defined]
             cases += [case_name(item)] if case_name(item) not in cases else []
+    if config.option.tell_plan:
+        _tell_plan(session, plan)
     if plan and not config.option.collectonly:
         try:
             config.stash[FOUND] = _find(config)
+            if JOINED in config.stash:
+                return
             command = ["pytest", *config.invocation_params.args]
             config.stash[RUN] = open_run(
                 _records(config), _uid(config), plan, command, config.option.seed, config.stash.get(DESELECTED, 0)
             )
         except LabError as error:
             _refuse(config, error)
+
+
+def _tell_plan(session: pytest.Session, plan: dict[str, list[str]]) -> None:
+    judged = [item for item in session.items if "bench" in getattr(item, "fixturenames", ())]
+    exclusive = sorted({case_name(item) for item in judged if item.get_closest_marker("exclusive")})
+    told = {"cells": plan, "exclusive": exclusive, "deselected": session.config.stash.get(DESELECTED, 0)}
+    session.config.get_terminal_writer().line(f"\n{TOLD}{json.dumps(told)}")
 
 
 def _refuse(config: pytest.Config, error: LabError) -> NoReturn:
@@ -167,7 +213,11 @@ def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any
 
 
 def _find(config: pytest.Config) -> dict[Cell, prepare.Found]:
-    archive = config.stash[ARCHIVE] = Archive(Store.of_user())
+    store = Store.of_user()
+    if JOINED in config.stash:
+        archive = config.stash[ARCHIVE] = Archive.as_of(store, Path(config.option.join) / ARCHIVE_FILE)
+        return {cell: config.stash[JOINED].found(cell.id, archive) for cell in config.stash[CELLS]}
+    archive = config.stash[ARCHIVE] = Archive(store)
     return {cell: prepare.find(cell, archive) for cell in config.stash[CELLS]}
 
 
@@ -331,8 +381,8 @@ def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict, er
 
 
 def _finished_run(config: pytest.Config) -> Run | None:
-    """The run as the main process sees it; under pytest-xdist the workers have made it."""
-    if hasattr(config, "workerinput"):
+    """The run to report, as the main process sees it; under pytest-xdist the workers have made it."""
+    if hasattr(config, "workerinput") or JOINED in config.stash:
         return None
     return config.stash.get(RUN, None) or joined_run(_records(config), _uid(config))
 
@@ -357,7 +407,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    run = None if hasattr(config, "workerinput") else config.stash.get(RUN, None)
+    unseen = hasattr(config, "workerinput") or JOINED in config.stash
+    run = None if unseen else config.stash.get(RUN, None)
     if run is None:
         return
     width = max(100, shutil.get_terminal_size().columns)

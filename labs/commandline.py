@@ -21,6 +21,7 @@ ON_USE = {
     "bisect": ("labs.bisect.ask", "bisect_"),
     "ci": ("labs.run_commands", "ci"),
     "diff": ("labs.run_commands", "diff"),
+    "run": ("labs.run.ask", "run_"),
     "index": ("labs.run_commands", "index"),
     "prove": ("labs.prove.command", "prove"),
     "summary": ("labs.run_commands", "summary"),

@@ -155,7 +155,8 @@ def read(path: Path) -> Matrix:
     cells = _product(file, ("axes",), 0) if "axes" in file.table else []
     for number in file.rows("include"):
         more = _product(file, ("include", number), 1)
-        twice = [cell.id for cell in more if cell.id in {one.id for one in cells}]
+        there = {one.id for one in cells}
+        twice = [cell.id for cell in more if cell.id in there]
         if twice:
             raise file.refused(("include", number), f"include of {twice[0]}, which is there already", "remove one")
         cells += more

@@ -37,21 +37,31 @@ def qemu_version() -> str:
     return run(["qemu-system-x86_64", "--version"], Deadline(20, "asking QEMU's version")).out.splitlines()[0]
 
 
-def accelerator(store: Store, archive: Archive, kernel: KernelArtifacts) -> Accelerator:
-    """Boot a guest under KVM unless that was tried before on this host; TCG when it does not reach init."""
+def _remembered(store: Store) -> Path:
     host = {
         "kernel": platform.release(),
         "machine": platform.node(),
         "qemu": qemu_version(),
         "kvm": os.access("/dev/kvm", os.R_OK | os.W_OK),
     }
-    known = store.root / f"accelerator-{digest(host)}.json"
-    if known.exists():
-        return Accelerator(**json.loads(known.read_text()))
+    return store.root / f"accelerator-{digest(host)}.json"
+
+
+def known(store: Store) -> Accelerator | None:
+    """What was found out on this host; None when that has not been tried."""
+    path = _remembered(store)
+    return Accelerator(**json.loads(path.read_text())) if path.exists() else None
+
+
+def accelerator(store: Store, archive: Archive, kernel: KernelArtifacts) -> Accelerator:
+    """Boot a guest under KVM unless that was tried before on this host; TCG when it does not reach init."""
+    if told := known(store):
+        return told
     found = _probe(store, archive, kernel)
-    part = known.with_suffix(f".{os.getpid()}")
+    path = _remembered(store)
+    part = path.with_suffix(f".{os.getpid()}")
     part.write_text(json.dumps(asdict(found)))
-    part.replace(known)
+    part.replace(path)
     if found.name == "tcg":
         log.warning("NO HARDWARE VIRTUALISATION: guests are emulated (TCG); %s", found.reason)
     return found

@@ -81,9 +81,10 @@ class Run:
 
     @classmethod
     def create(
-        cls, records: Path, plan: Plan, host: dict[str, Any], command: Sequence[str], seed: int, deselected: int = 0
-    ) -> Run:
-        """Start a record in a fresh folder of `records`, named by time so that names sort."""
+        cls, records: Path, plan: Plan, host: dict[str, Any], command: Sequence[str], seed: int, deselected: int = 0,
+        files: Mapping[str, bytes] | None = None,
+    ) -> Run:  # fmt: skip
+        """Start a record in a fresh folder of `records`, named by time so that names sort; `files` come with it."""
         for cell, cases in plan.items():
             _check_name(cell)
             if len(set(cases)) != len(cases):
@@ -91,6 +92,8 @@ class Run:
         now = datetime.now(UTC)
         frozen, started = {cell: tuple(cases) for cell, cases in plan.items()}, now.isoformat(timespec="seconds")
         run = cls(_fresh_folder(records, now), frozen, host, tuple(command), seed, started, deselected)
+        for name, data in (files or {}).items():
+            replace_file(run.path / name, data)
         outcomes = {cell: dict.fromkeys(cases, "not-run") for cell, cases in frozen.items()}
         facts = {name: value for name, value in vars(run).items() if name != "path"}
         replace_file(run.path / RUN_FILE, _json({**facts, "outcomes": outcomes}))

@@ -12,10 +12,10 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from debian.deb822 import Deb822, Packages
 
@@ -26,6 +26,7 @@ from labs.errors import BadInput, CommandFailed, LabError
 from labs.store import Store, file_digest, remove_tree
 
 log = logging.getLogger("labs")
+T = TypeVar("T")
 
 LISTS_SIZE = 150 * 2**20  # bytes, with what apt needs beside them while it unpacks
 MAX_AGE = 24 * 3600  # seconds after which the lists are asked for anew
@@ -121,6 +122,30 @@ class Archive:
         self.store = store
         self.root = root or store.root / "apt"
         self._packages: list[Package] | None = None
+        self._derived: tuple[list[Package] | None, dict[Callable[[Archive], Any], Any]] = (None, {})
+
+    @classmethod
+    def as_of(cls, store: Store, lists: Path) -> Archive:
+        """The archive as it was when `lists` was saved, whatever has come or gone since."""
+        archive = cls(store)
+        archive._packages = _read_index(lists)
+        if archive._packages is None:
+            raise LabError(f"{lists} is not of this version of the lab", mend="start a new run")
+        return archive
+
+    def lists(self) -> bytes:
+        """All packages as they are now, for `as_of`."""
+        return _index(self.packages())
+
+    def once(self, derive: Callable[[Archive], T]) -> T:
+        """What `derive` makes of the packages, made once for as long as they stay as they are."""
+        if self._derived[0] is not self._packages:
+            self._derived = (self.packages(), {})
+        kept = self._derived[1]
+        if derive not in kept:
+            kept[derive] = derive(self)
+        made: T = kept[derive]
+        return made
 
     def packages(self) -> list[Package]:
         """Every package that the lab may ask for, over all suites."""
@@ -186,14 +211,14 @@ class Archive:
             self.store.need(LISTS_SIZE, "fetching the archive's lists")  # apt waits for ever on a full disk
             self._write_configuration(self.sources((*table["main"], *table["security"])))
             self._apt("update", "-q", "-o", "APT::Update::Error-Mode=any")
-            rows = [asdict(package) for package in self._read_lists(re.compile(_wanted()))]
+            packages = list(self._read_lists(re.compile(_wanted())))
         except LabError as error:
             if _read_index(index) is None:
                 raise
             log.warning("the archive cannot be asked (%s); its lists of %s are used", error, _when(index))
             return
         part = index.with_suffix(".part")
-        part.write_text(json.dumps({"wanted": _wanted(), "packages": rows}))
+        part.write_bytes(_index(packages))
         part.replace(index)
 
     def _write_configuration(self, sources: str) -> None:
@@ -257,6 +282,10 @@ def _package(fields: Any, suite: str) -> Package:
         size=int(fields["Size"]),
         depends=fields.get("Depends", ""),
     )
+
+
+def _index(packages: Sequence[Package]) -> bytes:
+    return json.dumps({"wanted": _wanted(), "packages": [asdict(package) for package in packages]}).encode()
 
 
 def _read_index(index: Path) -> list[Package] | None:

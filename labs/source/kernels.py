@@ -38,6 +38,10 @@ class Kernel:
 
 def archive_kernels(archive: Archive) -> list[Kernel]:
     """Every cloud kernel of the archive, oldest first; the same package in two suites is one kernel."""
+    return archive.once(_kernels)
+
+
+def _kernels(archive: Archive) -> list[Kernel]:
     by_key: dict[tuple[str, str], Package] = {}
     for package in archive.packages():
         by_key.setdefault((package.name, package.version), package)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -31,6 +32,7 @@ class Runtime:
     path: Path | None = None
 
 
+@functools.cache
 def host_image() -> str:
     """The image of the host's own suite, so that `runc` means what this machine would install."""
     try:
@@ -42,6 +44,10 @@ def host_image() -> str:
 
 def archive_runtimes(archive: Archive) -> list[Runtime]:
     """Every packaged runtime with each image that it runs in, by name and then oldest first."""
+    return archive.once(_runtimes)
+
+
+def _runtimes(archive: Archive) -> list[Runtime]:
     found: dict[tuple[str, str, str], Runtime] = {}
     for image in catalog.images().values():
         own = image.suites[-1] if image.name == "experimental" else image.suites

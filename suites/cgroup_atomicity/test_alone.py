@@ -47,6 +47,7 @@ def test_rejected_write(bench: Bench, judge, pair):
     judge(rejected_write(probe(bench, pair).history.registers), PAIRS[pair], f"alone-{pair}")
 
 
+@pytest.mark.exclusive
 @pytest.mark.parametrize("name", [name for names in PAIRS.values() for name in names])
 def test_write_latency(bench: Bench, judge, name):
     pair = next(pair for pair, names in PAIRS.items() if name in names)
