@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import logging
 import os
@@ -27,7 +28,6 @@ from labs.invariant.verdict import Verdict
 from labs.matrix import Cell
 from labs.matrixfile import Planned, asked
 from labs.probe.register import Absent
-from labs.report.publish import publish
 from labs.report.record import CaseResult, Run
 from labs.report.session import claim, close_run, joined_run, open_run
 from labs.report.table import table
@@ -396,7 +396,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config.stash[RUN] = run
     close_run(_records(config), _uid(config))
     try:
-        publish(run, config.rootpath / config.option.report)
+        plots = importlib.import_module("labs.report.publish")  # brings matplotlib, for which no start should wait
+        plots.publish(run, config.rootpath / config.option.report)
     except LabError as error:
         raise pytest.exit.Exception(f"lab error: no report: {error}", returncode=3) from None
     outcomes = [result.outcome for results in run.results().values() for result in results]

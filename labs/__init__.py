@@ -19,6 +19,7 @@
     pipeline    a matrix file -> the files of CI services
     casebook    what a suite works with: a cell's guest, its histories, its record
     child       a pytest session asked from the outside, its record read
+    run         many cells in one run: planned and pinned, built once, in parallel, resumable
     bisect      the first bad, or first good, kernel, runtime or patch by one case of a suite
 
 Imports run one way, later stages import earlier ones only; errors, deadline, command, tomlfile and version serve all.

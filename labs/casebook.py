@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labs import catalog, prepare
-from labs.console import MARK, kernel_lines, slice_of, symbolize
+from labs.console import MARK, Event, kernel_lines, scan, slice_of, symbolize
 from labs.errors import BadInput, GuestLost, KernelFailed, LabError, NoSpace, SeriesFailed
 from labs.guest import Guest
 from labs.invariant.verdict import Verdict
@@ -145,6 +145,13 @@ class Bench:
         console.poll()
         text = slice_of(console.text, case)
         return self.symbolized(text) if kernel_lines(text) > text.count(MARK) else ""
+
+    def complaints(self) -> list[Event]:
+        """What the cell's kernel complained of in this boot, and in those that came before it in the same run."""
+        console = self.booted.guest.console
+        console.poll()
+        others = [path for path in sorted(self.record.path.glob("boot-*/console.log")) if path != console.path]
+        return [*console.events(), *(event for path in others for event in scan(path.read_text(errors="replace")))]
 
     def symbolized(self, text: str) -> str:
         """Text of the console with code addresses as symbols, where the kernel's System.map is at hand."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from labs.report.record import RUN_FILE
+from labs.run.leftovers import is_held
 from labs.store import Store, remove_tree
 
 BISECT_FILE = "bisect.json"  # marks the folder of a search, with the records of its steps (labs/bisect/report.py)
@@ -28,9 +29,9 @@ def clean(store: Store, records: Path, *, dry_run: bool) -> Iterator[str]:
     for folder in store.shrink(0, dry_run=dry_run):
         yield f"{verb} {folder}"
     kept = (RUN_FILE, BISECT_FILE) if records.is_dir() else ()
-    leftovers = [path for name in kept for path in records.glob(f"*/{name}")]
+    leftovers = [path.parent for name in kept for path in records.glob(f"*/{name}") if not is_held(path.parent)]
     caches = sorted((store.root / "ccache").glob("*"))
-    for run in [*caches, *(path.parent for path in leftovers), *_stale_folders()]:
+    for run in [*caches, *leftovers, *_stale_folders()]:
         if not dry_run:
             remove_tree(run)
         yield f"{verb} {run}"

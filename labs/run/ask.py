@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from rich.console import Console
@@ -25,10 +25,10 @@ from labs.report.publish import publish
 from labs.report.record import Run
 from labs.report.table import STYLE
 from labs.report.text import reason
-from labs.run.begin import FAILED, Draft, Tasks, draft, held, left, newest, repeat
+from labs.run.begin import FAILED, Draft, Tasks, draft, left, newest, repeat
 from labs.run.builds import Build
 from labs.run.drive import Drive, host
-from labs.run.leftovers import clear, make_scratch
+from labs.run.leftovers import clear, held, make_scratch
 from labs.run.past import past
 from labs.run.plan import ARCHIVE_FILE, Plan, Request, load
 from labs.run.schedule import Need, Queue, expected_seconds
@@ -74,7 +74,6 @@ def run_(**given: Any) -> None:
 
     Example: labs run --matrix ci/matrix.toml --set nightly
     """
-    signal.signal(signal.SIGTERM, _interrupt)
     records, report, jobs = given.pop("records"), given.pop("report"), _jobs(given.pop("jobs"))
     resume, failed, dry, seed = (given.pop(name) for name in ("resume", "failed", "dry_run", "seed"))
     request = _request(given)
@@ -88,10 +87,6 @@ def run_(**given: Any) -> None:
         return
     run = drafted.create(records, random.randrange(1 << 24) if seed is None else seed)
     sys.exit(_go_on(run.path, report, jobs))
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _jobs(text: str) -> int:
@@ -137,9 +132,11 @@ def _capacity(folder: Path, jobs: int) -> tuple[Need, int]:
 
 def _go_on(folder: Path, report: Path, jobs: int, dry: bool = False) -> int:
     """Run what is left of a run that is on record; its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would pytest
+    plan, run = load(folder), Run.open(folder)
     with held(folder):
         clear(folder)
-        plan, run = load(folder), Run.open(folder)
         archive = Archive.as_of(Store.of_user(), folder / ARCHIVE_FILE)
         cells = left(run)
         if dry:

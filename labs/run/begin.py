@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import functools
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from labs.report.record import RUN_FILE, Run
 from labs.run.builds import Build, builds, lacking
 from labs.run.collect import Collected, collect
 from labs.run.past import Past
-from labs.run.plan import ARCHIVE_FILE, PLAN_FILE, Plan, Request, load, pin, todo
+from labs.run.plan import ARCHIVE_FILE, PLAN_FILE, Plan, Request, pin, todo
 from labs.run.schedule import Need, Task
 from labs.source.debian import Archive
 
@@ -79,22 +78,10 @@ def repeat(drafted: Draft, old: Run) -> Draft:
 
 def newest(records: Path) -> Path:
     """The newest run in a folder of records that `labs run` has made."""
-    found = sorted(path.parent for path in records.glob(f"2*/{PLAN_FILE}") if (path.parent / RUN_FILE).exists())
+    found = [path for path in records.glob(f"2*/{PLAN_FILE}") if (path.parent / RUN_FILE).exists()]
     if not found:
         raise BadInput(f"{records} has no run of `labs run`", mend="give --record DIR")
-    return found[-1]
-
-
-@contextlib.contextmanager
-def held(run: Path) -> Iterator[None]:
-    """Hold a run: only one `labs run` drives it; the kernel lets go when that dies."""
-    load(run)
-    with (run / PLAN_FILE).open("rb") as plan:
-        try:
-            fcntl.flock(plan, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise BadInput(f"{run} is being run by another process", mend="wait for it, or end it") from None
-        yield
+    return max(found, key=lambda path: path.stat().st_mtime_ns).parent
 
 
 @dataclass(frozen=True)
@@ -104,6 +91,11 @@ class Tasks:
     plan: Plan
     past: Past
     archive: Archive
+
+    @functools.cached_property
+    def _emulated(self) -> bool:
+        found = known(self.archive.store)
+        return found is not None and found.name == "tcg"
 
     def builds(self, cells: Sequence[str]) -> dict[str, Build]:
         """What must be made first, by the id of its task."""
@@ -118,8 +110,7 @@ class Tasks:
         """
         sizes: dict[str, Any] = dict(self.plan.rows[cell].sizes)
         guest = MachineSpec(Path(), Path(), None, "", **sizes)
-        measured = known(self.archive.store)
-        alone = bool(self.plan.exclusive & set(cases)) and not (measured and measured.name == "tcg")
+        alone = not self._emulated and bool(self.plan.exclusive & set(cases))
         cores = max(1.0, guest.cpus if alone else guest.cpus / 2)
         need = Need(guest.memory_mb + OVERHEAD_MB, cores, self.past.disk_mb)
         after = frozenset(build.id for build in builds if cell in build.cells)

@@ -14,9 +14,10 @@ from pathlib import Path
 from labs.command import end_group, spawn
 from labs.deadline import Deadline
 from labs.invariant.verdict import Verdict
-from labs.report.record import CaseResult, Run
+from labs.report.record import CaseResult, CellRecord, Run
 from labs.run.collect import PYTEST
 from labs.run.leftovers import MARK, PARENT
+from labs.run.plan import todo
 from labs.run.schedule import Task
 
 LEAST_SECONDS, TIMES = 3600.0, 10.0  # a task may take so long, or so many times what is expected of it
@@ -25,13 +26,15 @@ BYE_SECONDS = 15.0  # for a pytest that is interrupted to end its guest
 
 @dataclass
 class Child:
-    """A task that runs. Its output is in `log`, from `at` on."""
+    """A task that runs. Its output is in `log`, from `at` on; `cases` are a cell's that it must give an outcome, with
+    the attempts that each had before."""
 
     task: Task
     process: subprocess.Popen[bytes]
     log: Path
     at: int
     deadline: Deadline
+    cases: dict[str, int]
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -57,19 +60,26 @@ class Child:
 
 def start_cell(run: Run, task: Task, suites: Sequence[str], scratch: Path) -> Child:
     argv = [*PYTEST, "--join", str(run.path), "--cell", task.id, f"--basetemp={scratch / task.id}", *suites]
-    return _start(run, task, argv, run.cell(task.id).path / "pytest.log", scratch)
+    record = run.cell(task.id)
+    return _start(run, task, argv, record.path / "pytest.log", scratch, attempts(record))
+
+
+def attempts(record: CellRecord) -> dict[str, int]:
+    """The cases that are to be done, with how often each was tried."""
+    cases = set(todo(record))
+    return {result.case: result.attempts for result in record.results() if result.case in cases}
 
 
 def start_build(run: Run, task: Task, cell: str, scratch: Path) -> Child:
     argv = [sys.executable, "-m", "labs.run.builds", str(run.path), cell]
-    return _start(run, task, argv, run.cell(cell).path / "build.log", scratch)
+    return _start(run, task, argv, run.cell(cell).path / "build.log", scratch, {})
 
 
-def _start(run: Run, task: Task, argv: list[str], log: Path, scratch: Path) -> Child:
+def _start(run: Run, task: Task, argv: list[str], log: Path, scratch: Path, cases: dict[str, int]) -> Child:
     env = {MARK: str(run.path.resolve()), PARENT: str(os.getpid()), "TMPDIR": str(scratch)}
     at = log.stat().st_size if log.exists() else 0
     deadline = Deadline(max(LEAST_SECONDS, TIMES * task.seconds), task.id)
-    return Child(task, spawn(argv, log=log, env=env), log, at, deadline)
+    return Child(task, spawn(argv, log=log, env=env), log, at, deadline, cases)
 
 
 def stop(children: Sequence[Child]) -> None:
@@ -87,7 +97,7 @@ def stop(children: Sequence[Child]) -> None:
 def settle(run: Run, child: Child, code: int) -> None:
     """A case that its cell's pytest has left without a word met infrastructure trouble; the record says so."""
     record = run.cell(child.task.id)
-    silent = [result.case for result in record.results() if result.outcome == "not-run"]
+    silent = [one.case for one in record.results() if one.attempts == child.cases.get(one.case)]
     why = f"killed by signal {-code}" if code < 0 else f"ended with {code}"
     reason = f"the cell's pytest {why}: {child.last_words()}" if silent else ""
     for case in silent:

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import signal
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from labs.deadline import Deadline
-from labs.errors import LabError
+from labs.errors import BadInput, LabError
+from labs.run.plan import PLAN_FILE
 from labs.store import remove_tree
 
 MARK = "LABS_RUN"  # in the environment of all that a run starts: the run's folder
 PARENT = "LABS_RUN_PARENT"  # and the process of `labs run`, without which none of them may go on
 DRAFT = re.compile(r"\..+\.[0-9a-f]{8}")  # a file that replace_file or link_console had not yet put in place
+
+
+@contextlib.contextmanager
+def held(run: Path) -> Iterator[None]:
+    """Hold a run: only one `labs run` drives it; the kernel lets go when that dies."""
+    with (run / PLAN_FILE).open("rb") as plan:
+        try:
+            fcntl.flock(plan, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BadInput(f"{run} is being run by another process", mend="wait for it, or end it") from None
+        yield
+
+
+def is_held(run: Path) -> bool:
+    """Whether a `labs run` drives the run just now."""
+    try:
+        with held(run):
+            return False
+    except BadInput:
+        return True
+    except FileNotFoundError:  # a run of one pytest session
+        return False
 
 
 def scratch(run: Path) -> Path:

@@ -68,6 +68,7 @@ def test_nothing_left_behind(bench: Bench, judge):
     judge(nothing_left(*probe(bench).left), probe=PROBE)
 
 
+@pytest.mark.exclusive
 @pytest.mark.parametrize("step", STEPS)
 def test_step_latency(bench: Bench, judge, step):
     samples = [s.end - s.start for s in probe(bench).steps if s.step == step and s.code == 0]

@@ -9,6 +9,6 @@ from labs.invariant.kernel_health import quiet_kernel
 
 
 def test_quiet_kernel(bench: Bench, judge):
-    console = bench.booted.guest.console
-    console.poll()
-    judge(quiet_kernel(console.events(), seconds=time.monotonic() - bench.began, lines=console.kernel_lines))
+    events = bench.complaints()
+    lines = bench.booted.guest.console.kernel_lines
+    judge(quiet_kernel(events, seconds=time.monotonic() - bench.began, lines=lines))
