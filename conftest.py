@@ -63,6 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--full", action="store_true", help="the large sizes")
     lab.addoption("--join", default="", help=argparse.SUPPRESS)  # for labs run: a part of the run of that folder
     lab.addoption("--tell-plan", action="store_true", help=argparse.SUPPRESS)  # for labs run: what was collected
+    lab.addoption("--virtual-time", action="store_true", help="guests of one vCPU; time is what their code costs")
     lab.addoption("--keep-guest", action="store_true", help="hold a cell's guest at its end until Enter is pressed")
     lab.addoption(
         "--known", choices=["report", "ignore"], default="report", help="known defects: own outcome, or plain failures"
@@ -241,6 +242,7 @@ def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
     archive = config.stash[ARCHIVE]
     record = config.stash[RUN].cell(cell.id)
     artifacts = prepare.prepare(config.stash[FOUND][cell], archive.store, archive)
+    artifacts = prepare.in_virtual_time(artifacts) if config.option.virtual_time else artifacts
     record.write_artifacts(artifacts.to_json())
     sizes = config.stash[CELLS][cell].sizes
     spec = prepare.machine(artifacts, sizes) if sizes else None
@@ -314,7 +316,9 @@ def _replay(item: pytest.Item) -> str:
     option, cell = item.config.option, item.callspec.params["cell"]  # type: ignore[attr-defined]
     named = ["--matrix", option.matrix, "--cell", cell.id] if option.matrix else cell.options
     words = ["pytest", item.nodeid, *named, "--seed", str(option.seed), "--known", option.known]
-    return shlex.join([*words, *(["--full"] if option.full else [])])
+    return shlex.join(
+        [*words, *(["--full"] if option.full else []), *(["--virtual-time"] if option.virtual_time else [])]
+    )
 
 
 @pytest.hookimpl(wrapper=True)

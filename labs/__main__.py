@@ -16,7 +16,7 @@ import click
 from labs import cleaning, doctor, prepare
 from labs.applicability import rows, targets, unsound
 from labs.commandline import Group, as_json, cell_options, matrix_options, show
-from labs.matrix import ROLES, Cell, axes_of, cells
+from labs.matrix import one_cell
 from labs.matrixfile import asked
 from labs.promise.families import FAMILIES
 from labs.promise.faults import tallies
@@ -178,20 +178,10 @@ class BeforeDashes(click.Command):
 
 def _prepared(cell_id: str | None, **axes: Any) -> prepare.Artifacts:
     """The artifacts of the one cell that an id and options name; options override the id."""
-    if cell_id:
-        given = {axis: values for axis, values in axes.items() if values}
-        named = axes_of(cell_id)
-        if given.keys() & {"kernels", "runtimes", "variants", "series"}:
-            role = cell_id.rpartition(".")[2]
-            named["globs"] = [f"*.{role}"] if role in ROLES else []
-        axes = {**axes, **named, **given}
-    chosen: list[Cell] = cells(**axes)
-    if len(chosen) > 1:
-        ids = ", ".join(cell.id for cell in chosen)
-        raise click.UsageError(f"these options make {len(chosen)} cells: {ids}; name one, or choose with --cell")
+    cell = one_cell(cell_id or "", **axes)
     store = Store.of_user()
     archive = Archive(store)
-    return prepare.prepare(prepare.find(chosen[0], archive), store, archive)
+    return prepare.prepare(prepare.find(cell, archive), store, archive)
 
 
 @main.command()
@@ -209,16 +199,20 @@ def build(cell: str | None, **axes: Any) -> None:
 
 @main.command(cls=BeforeDashes, options_metavar="[OPTIONS]", epilog="Words after -- are the command to run.")
 @cell_options
+@click.option("--virtual-time", is_flag=True, help="One vCPU whose clock follows its instructions.")
 @click.option("--qemu-args", is_flag=True, help="Print the exact QEMU command; do not boot.")
 @click.option("--gdb", type=click.IntRange(1024, 65535), metavar="PORT", help="Open QEMU's gdb stub on 127.0.0.1:PORT.")
 @click.argument("cell", required=False)
 @click.pass_obj
-def boot(command: Sequence[str], /, cell: str | None, qemu_args: bool, gdb: int | None, **axes: Any) -> None:
+def boot(
+    command: Sequence[str], /, cell: str | None, virtual_time: bool, qemu_args: bool, gdb: int | None, **axes: Any
+) -> None:
     """Boot a CELL (an id of `labs cells`, or its options) and run what stands after `--`; without it, open a shell.
 
     Example: labs boot 6.12_runc -- cat /proc/version
     """
     artifacts = _prepared(cell, **axes)
+    artifacts = prepare.in_virtual_time(artifacts) if virtual_time else artifacts
     spec = prepare.machine(artifacts, gdb=gdb or 0)
     if qemu_args:
         print(shlex.join(qemu.arguments(spec, Path("/tmp"), Path("/tmp"))))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from labs import catalog, prepare
 from labs.console import MARK, Event, kernel_lines, scan, slice_of, symbolize
@@ -73,6 +74,13 @@ def verdict_of(error: LabError, symbolized: Callable[[str], str]) -> Verdict:
     return Verdict("infrastructure", "error", str(error), evidence=error.evidence)
 
 
+class Saves(Protocol):
+    def save(self, path: Path) -> None: ...
+
+
+Evidence = TypeVar("Evidence", bound=Saves)
+
+
 @dataclass
 class Bench:
     """One booted cell. Probes are run on demand and kept, so that several invariants judge one history."""
@@ -86,7 +94,7 @@ class Bench:
     ended: str = ""  # in which case, and how, the guest met its end
     case: str = ""  # the case that runs now
     replay: str = ""  # the command that runs it again, with the same seed
-    _reports: dict[str, Report | LabError] = field(default_factory=dict)
+    _kept: dict[str, Any] = field(default_factory=dict)  # by name: evidence, or why there is none
     _saved: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -122,22 +130,26 @@ class Bench:
 
     def report(self, name: str, probe: Callable[[Guest], Report]) -> Report:
         """The report of the probe called `name`: run now if it was not yet, else as it was; errors are kept too."""
-        if name not in self._reports:
+        return self.kept(name, lambda: probe(self.guest))
+
+    def kept(self, name: str, make: Callable[[], Evidence]) -> Evidence:
+        """Evidence of any kind, as `report`: made once, saved beside the histories."""
+        if name not in self._kept:
             try:
                 with self.watching():
-                    report = probe(self.guest)
+                    made = make()
                 path = self.record.history_path(name)
-                report.history.save(path)
+                made.save(path)
                 self._saved[name] = str(path.relative_to(self.record.path))
-                self._reports[name] = report
+                self._kept[name] = made
             except (KernelFailed, GuestLost):
                 raise
             except LabError as error:
-                self._reports[name] = error
-        kept = self._reports[name]
+                self._kept[name] = error
+        kept = self._kept[name]
         if isinstance(kept, LabError):
             raise kept
-        return kept
+        return kept  # type: ignore[no-any-return]
 
     def console_of(self, case: str) -> str:
         """What the kernel said while `case` ran, between its markers; '' when it said nothing."""

@@ -19,6 +19,7 @@ from labs.errors import LabError
 # Commands that bring large libraries (plots, statistics): imported when they are asked for, so that no other waits.
 ON_USE = {
     "bisect": ("labs.bisect.ask", "bisect_"),
+    "compare": ("labs.compare.ask", "compare"),
     "ci": ("labs.run_commands", "ci"),
     "diff": ("labs.run_commands", "diff"),
     "run": ("labs.run.ask", "run_"),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from labs import catalog
 from labs.errors import BadInput
@@ -136,3 +137,19 @@ def cells(
     if not chosen:
         raise BadInput(f"no cell matches {' '.join(globs)}", mend=f"there are: {', '.join(c.id for c in expanded)}")
     return chosen
+
+
+def one_cell(cell_id: str = "", **axes: Any) -> Cell:
+    """The one cell that an id, and options as `cells` takes them, name; options override the id. BadInput: several."""
+    if cell_id:
+        given = {axis: values for axis, values in axes.items() if values}
+        named = axes_of(cell_id)
+        if given.keys() & {"kernels", "runtimes", "variants", "series"}:
+            role = cell_id.rpartition(".")[2]
+            named["globs"] = [f"*.{role}"] if role in ROLES else []
+        axes = {**axes, **named, **given}
+    chosen = cells(**{"kernels": [], "runtimes": [], **axes})
+    if len(chosen) > 1:
+        ids = ", ".join(cell.id for cell in chosen)
+        raise BadInput(f"these options make {len(chosen)} cells: {ids}", mend="name one, or choose with --cell")
+    return chosen[0]

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from labs.errors import BadInput, LabError
 from labs.guest import Asked, Guest
 from labs.matrix import Cell, series_of
 from labs.provision import provider_of, qemu
-from labs.provision.accel import Accelerator, accelerator, qemu_version
+from labs.provision.accel import VIRTUAL_TIME, Accelerator, accelerator, qemu_version
 from labs.series import Series
 from labs.source.debian import Archive
 from labs.source.kernels import Kernel, find_kernel
@@ -218,6 +218,13 @@ def prepare(found: Found, store: Store, archive: Archive) -> Artifacts:
     )
 
 
+def in_virtual_time(artifacts: Artifacts) -> Artifacts:
+    """The same, for a guest of one vCPU whose clock follows its instructions."""
+    if artifacts.found.cell.provider != "qemu":
+        raise BadInput(f"virtual time: not with provider {artifacts.found.cell.provider}", mend="--provider qemu")
+    return replace(artifacts, accelerator=VIRTUAL_TIME)
+
+
 def machine(
     artifacts: Artifacts, sizes: Mapping[str, int] | None = None, *, gdb: int = 0, parameters: tuple[str, ...] = ()
 ) -> qemu.MachineSpec:
@@ -229,7 +236,7 @@ def machine(
         accelerator=artifacts.accelerator.name,
         parameters=(*provider_of(artifacts.found.cell.provider).parameters, *parameters),
         gdb=gdb,
-        **(sizes or {}),
+        **{**(sizes or {}), **({"cpus": 1} if artifacts.accelerator == VIRTUAL_TIME else {})},
     )
 
 

@@ -73,6 +73,18 @@ def initramfs(store: Store, archive: Archive, kernel: KernelArtifacts, agent: Pa
     return store.build("initramfs", recipe, make, f"initramfs of {kernel.release}") / "initrd"
 
 
+def measuring_initramfs(agent: Path, plan: str, folder: Path) -> Path:
+    """A cpio file in `folder` for a guest that does nothing but measure: the agent as its first process, and a plan."""
+    root = folder / "root"
+    for part in ("proc", "sys", "dev"):
+        (root / part).mkdir(parents=True)
+    (root / "agent").write_bytes(agent.read_bytes())
+    (root / "agent").chmod(0o755)
+    (root / "plan").write_text(plan)
+    _pack(root, folder / "initrd")
+    return folder / "initrd"
+
+
 def _add_modules(kernel: KernelArtifacts, wanted: list[str], folder: Path) -> None:
     """Copy modules with all that they depend on, uncompressed, and write the order in which to load them."""
     order: list[str] = []

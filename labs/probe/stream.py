@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,9 @@ class Report:
     history: History
     steps: tuple[ContainerStep, ...]
     left: tuple[Listing, Listing] = ({}, {})
+
+    def save(self, path: Path) -> None:
+        self.history.save(path)
 
 
 def parse(data: bytes, tables: dict[str, list[Value]], facts: dict[str, Any]) -> Report:

@@ -14,10 +14,10 @@ from typing import Any
 
 import click
 
-from labs.child import Case, source_digest
+from labs.child import source_digest
 from labs.commandline import show
-from labs.errors import BadInput, LabError
-from labs.matrix import DEFAULT_KERNEL, DEFAULT_RUNTIME, Cell
+from labs.errors import BadInput
+from labs.matrix import DEFAULT_KERNEL, DEFAULT_RUNTIME
 from labs.promise.families import FAMILIES
 from labs.promise.faults import tallies
 from labs.prove.boots import CLEAN, Boot, Log, Prover, planned
@@ -81,7 +81,11 @@ def prove(suites: Sequence[str], resume: Path | None, list_: bool, as_json: bool
     except BaseException:
         log.info("to go on: labs prove --resume %s", shlex.quote(str(folder)))
         raise
-    sys.exit(_told(folder, found, boots, left_out, as_json))
+    nowhere = {
+        one.name: f"no case of the suite judges: {'; '.join(one.breaks)}" for one in found if not judging(one, boots)
+    }
+    told = [one for one in found if one.name not in nowhere]
+    sys.exit(_told(folder, told, boots, left_out | nowhere, as_json))
 
 
 def _listed(found: Sequence[Defect], left_out: dict[str, str]) -> list[dict[str, Any]]:
@@ -115,27 +119,26 @@ def _boots(prover: Prover, found: Sequence[Defect], plan: dict[str, Any], done: 
     cells = {(CLEAN, False): prover.clean} | {(one.name, True): one.cell for one in found}
     cells |= {(one.name, False): one.off for one in found if one.off}
     wanted = list(planned(found, plan["boots"], plan["clean_boots"], plan["seed"]))
-    made = {boot.key for boot in done.boots}
+    made, by_name = {boot.key for boot in done.boots}, {one.name: one for one in found}
     cases = prover.cases()
     for number, boot in enumerate(wanted, 1):
         if boot.key in made:
             continue
         cell = cells[boot.defect, boot.on]
-        nodes = _nodes(boot, cell, cases, done.boots, found) if boot.defect else list(prover.suites)
+        names = judging(by_name[boot.defect], done.boots) if boot.defect else frozenset()
+        if boot.defect and not names:
+            continue  # another suite's
+        nodes = [case.node_in(cell.id) for case in cases if case.name in names] if names else list(prover.suites)
         told = prover.boot(boot, cell, nodes)
         done.add(told)
         log.info("boot %d of %d: %s: %s [%.0f s]", number, len(wanted), cell.id, _words(told), told.seconds)
     return done.boots
 
 
-def _nodes(boot: Boot, cell: Cell, cases: Sequence[Case], seen: Sequence[Boot], found: Sequence[Defect]) -> list[str]:
-    """The cases that judge what the defect breaks, by what clean boots said; LabError when none does."""
-    breaks = next(one.breaks for one in found if one.name == boot.defect)
-    judging = {sight.case for one in seen if one.defect == CLEAN for sight in one.sights if sight.invariant in breaks}
-    nodes = [case.node_in(cell.id) for case in cases if case.name in judging]
-    if not nodes:
-        raise LabError(f"no case of the suite judges what {boot.defect} breaks: {'; '.join(breaks)}")
-    return nodes
+def judging(defect: Defect, boots: Sequence[Boot]) -> frozenset[str]:
+    """The cases that judge what the defect breaks, by what clean boots said."""
+    clean = (sight for boot in boots if boot.defect == CLEAN for sight in boot.sights)
+    return frozenset(sight.case for sight in clean if sight.invariant in defect.breaks)
 
 
 def _words(boot: Boot) -> str:

@@ -33,6 +33,10 @@ class Accelerator:
     reason: str
 
 
+# The clock follows the guest's instructions: what an operation costs, on any host, without parallelism.
+VIRTUAL_TIME = Accelerator("icount", "virtual time was asked for")
+
+
 def qemu_version() -> str:
     return run(["qemu-system-x86_64", "--version"], Deadline(20, "asking QEMU's version")).out.splitlines()[0]
 

@@ -26,10 +26,18 @@ BOOT_SECONDS = 20.0  # under hardware virtualisation; stretched under emulation
 # One row an accelerator. -cx16: QEMU 7.2's TCG gets the flags of cmpxchg16b wrong often enough that Debian's 6.12
 # kernels end in exc_debug_kernel (seen 3 times in 3 boots of 6.12.107; about 18 boots without it were clean).
 # -erms, -fsrm: without them the kernel copies and clears memory in words; TCG runs `rep movsb` a byte at a time.
+# icount: virtual time. The clock follows the guest's instructions, 4 ns each, and nothing of the host; one vCPU, since
+# QEMU before 10 does not get on with two. clock=vm: the RTC, too.
+_EMULATED_CPU = ("-cpu", "max,-cx16,-erms,-fsrm")
 ACCELERATION = {
     "kvm": ("-accel", "kvm", "-cpu", "host"),
-    "tcg": ("-accel", "tcg,thread=multi", "-cpu", "max,-cx16,-erms,-fsrm"),
+    "tcg": ("-accel", "tcg,thread=multi", *_EMULATED_CPU),
+    "icount": ("-accel", "tcg,thread=single", "-icount", "shift=2", "-rtc", "base=2026-01-01,clock=vm", *_EMULATED_CPU),
 }
+# idle=poll: a vCPU that halts is woken when the host gets round to it, and the time that took is added to the guest's.
+# tsc_early_khz: the TSC counts virtual ns; calibration would be off by what it read.
+VIRTUAL_TIME = ("idle=poll", "tsc_early_khz=1000000")
+SAMPLES = "samples.bin"  # what a measuring guest sends, in the folder of its logs
 
 
 @dataclass(frozen=True)
@@ -44,9 +52,11 @@ class MachineSpec:
     memory_mb: int = 1024
     cpus: int = 2
     gdb: int = 0  # port on 127.0.0.1 for QEMU's gdb stub; 0: none
+    seed: int | None = None  # a measuring guest: of what an emulated CPU gives as random; its samples go to a file
 
     def command_line(self) -> tuple[str, ...]:
-        return (*catalog.read("guest")["parameters"], *self.parameters)
+        virtual = VIRTUAL_TIME if self.accelerator == "icount" else ()
+        return (*catalog.read("guest")["parameters"], *virtual, *self.parameters)
 
 
 def arguments(spec: MachineSpec, folder: Path, logs: Path) -> list[str]:
@@ -56,7 +66,12 @@ def arguments(spec: MachineSpec, folder: Path, logs: Path) -> list[str]:
     argv += ["-smp", str(spec.cpus), "-m", str(spec.memory_mb), "-display", "none", "-no-reboot"]
     argv += ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"]
     argv += ["-kernel", str(spec.kernel), "-initrd", str(spec.initrd), "-append", " ".join(spec.command_line())]
-    argv += [*watched(folder, logs), "-device", "pvpanic-pci", "-device", "virtio-rng-pci"]
+    argv += watched(folder, logs)
+    if spec.seed is None:
+        argv += ["-device", "pvpanic-pci", "-device", "virtio-rng-pci"]
+    else:
+        argv += ["-seed", str(spec.seed), "-chardev", f"file,id=samples,path={escaped(logs)}/{SAMPLES}"]
+        argv += ["-serial", "chardev:samples"]
     if spec.root:
         argv += ["-drive", f"file={escaped(spec.root)},format=raw,readonly=on,if=none,id=root"]
         argv += ["-device", "virtio-blk-pci,drive=root"]

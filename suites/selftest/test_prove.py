@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from histories import Op, atomic_register, register_of, with_tail
 
 from labs.__main__ import main
+from labs.child import Case
 from labs.errors import BadInput, LabError
 from labs.invariant.atomicity import linearizable, no_lost_update
 from labs.invariant.verdict import Verdict
@@ -25,6 +26,7 @@ from labs.prove.tally import against, clean, statuses
 from labs.report.record import CaseResult, Run
 
 CELL = Cell("6.1", "runc", series="patches/kernel/torn-weight", role="patched")
+FOREIGN = Defect("foreign", CELL, ("what another suite judges",))
 TORN = Defect("torn", CELL, ("register",), replace(CELL, role="off"))
 
 
@@ -171,11 +173,11 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         assert cell.role == ("patched" if boot.on else "off" if boot.defect else "")
         return replace(boot, sights=(sight("fail" if boot.on else "pass"),))
 
-    monkeypatch.setattr(command, "defects", lambda *_: ([TORN], {"other": "why"}))
+    monkeypatch.setattr(command, "defects", lambda *_: ([TORN, FOREIGN], {"other": "why"}))
     monkeypatch.setattr(command, "Archive", lambda store: None)
     monkeypatch.setattr(command, "_recorded", dict)
     monkeypatch.setattr(Prover, "boot", boot)
-    case = command.Case("suites/x::t[6.1_runc_default]", "6.1_runc_default", "alone.register")
+    case = Case("suites/x::t[6.1_runc_default]", "6.1_runc_default", "alone.register")
     monkeypatch.setattr(Prover, "cases", lambda self: [case])
 
     def ask(*words: str) -> Any:
@@ -190,6 +192,7 @@ def test_the_command_proves_and_goes_on_where_it_was_cut_short(tmp_path: Path, a
     result, made = asked("suites/x", "--boots", "2", "--clean", "2", "--record", str(tmp_path))
     assert result.exit_code == 0 and len(made) == 5, result.output
     assert "1 of 1 invariants proven" in result.output and "left out: other: why" in result.output
+    assert "left out: foreign: no case of the suite judges: what another suite judges" in result.output
     (folder,) = tmp_path.iterdir()
     lines = (folder / "boots.jsonl").read_text().splitlines()
     (folder / "boots.jsonl").write_text("\n".join(lines[:3]) + "\n")

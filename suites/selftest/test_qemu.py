@@ -19,6 +19,7 @@ from labs.command import which
 from labs.deadline import Deadline
 from labs.errors import GuestLost, MissingProgram, NoSpace
 from labs.provision import budget
+from labs.provision.measuring import spec_of
 from labs.provision.qemu import MachineSpec, QemuMachine, arguments, boot
 
 GOLDEN = Path(__file__).parent / "data/qemu"
@@ -28,6 +29,7 @@ SPECS = {
     "kvm": replace(PLAIN, accelerator="kvm", cpus=4, memory_mb=2048),
     "probe": replace(PLAIN, root=None, accelerator="kvm", memory_mb=512),
     "gdb": replace(PLAIN, gdb=1234, parameters=("kasan.fault=report", "systemd.unit=multi-user.target")),
+    "measuring": spec_of(Path("/store/kernel/vmlinuz"), "icount", 7),
     "comma": MachineSpec(Path("/a,b/vmlinuz"), Path("/a,b/initrd"), Path("/a,b/root,2.img"), "tcg"),
 }
 FOLDERS = {"comma": (Path("/tmp/x,y"), Path("/records/c,d"))}

@@ -87,6 +87,8 @@ void containers_run(const struct containers *plan, FILE *out);
 int trace_main(char **argv); /* agent trace, agent tell: see trace.c */
 int tell_main(char **argv);
 
+void measure_main(void) __attribute__((noreturn)); /* as the first process of a guest: see measure.c */
+
 int64_t now(void);
 void *allocate(size_t count, size_t size);
 void emit_target(FILE *out, const struct target *target);

@@ -1,5 +1,5 @@
 /* agent PLAN: run the plan, then write all records to standard output. (agent script: see script.c;
- * agent trace, agent tell: see trace.c)
+ * agent trace, agent tell: see trace.c; the first process of a guest: see measure.c)
  *
  * A plan is lines of words:
  *   seconds S | capacity N | seed N | pause US
@@ -115,6 +115,8 @@ int main(int argc, char **argv)
 	char line[4096];
 	FILE *plan = argc == 2 ? fopen(argv[1], "r") : NULL;
 
+	if (getpid() == 1)
+		measure_main();
 	if (argc == 3 && !strcmp(argv[1], "script"))
 		return script_main(argv[2]);
 	if (argc == 3 && !strcmp(argv[1], "exec"))
