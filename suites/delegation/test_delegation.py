@@ -1,0 +1,76 @@
+"""Who may write below a service's group, and what the two cgroup drivers of a runtime cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from labs.casebook import Bench
+from labs.invariant.delegation import bounded, every_start, kept, no_reload, same, slower, transient_units
+from labs.invariant.hygiene import nothing_left
+from labs.probe.delegation import DRIVERS, MODES, Starts, Traffic, run_starts, run_storm, run_subtree, run_traffic
+
+ROUNDS, FULL_ROUNDS = 10, 60
+WATCHED = 3  # containers while the bus is watched
+STORMED = 4
+
+_seen: dict[tuple[str, str], object] = {}  # probes run once a cell, shared by its cases
+
+
+def rounds(bench: Bench) -> int:
+    return FULL_ROUNDS if bench.full else ROUNDS
+
+
+def shared(bench: Bench, name: str, run):
+    key = (str(bench.record.path), name)
+    if key not in _seen:
+        with bench.watching():
+            _seen[key] = run()
+    return _seen[key]
+
+
+def starts(bench: Bench) -> Starts:
+    return shared(bench, "starts", lambda: run_starts(bench.guest, bench.booted.runtime, rounds(bench), bench.seed))
+
+
+def traffic(bench: Bench, driver: str) -> Traffic:
+    return shared(bench, driver, lambda: run_traffic(bench.guest, bench.booted.runtime, driver, WATCHED))
+
+
+def test_every_start(bench: Bench, judge):
+    judge(every_start(starts(bench).starts, planned=rounds(bench) * len(MODES)))
+
+
+@pytest.mark.parametrize("delegate", ["no", "yes"])
+def test_systemd_driver_is_slower(bench: Bench, judge, delegate):
+    judge(slower(starts(bench).of("systemd", delegate), starts(bench).of("cgroupfs", delegate)))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_delegate_changes_no_start(bench: Bench, judge, driver):
+    judge(same(starts(bench).of(driver, "yes"), starts(bench).of(driver, "no")))
+
+
+def test_nothing_left_behind(bench: Bench, judge):
+    judge(nothing_left(*starts(bench).left))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_transient_units(bench: Bench, judge, driver):
+    judge(transient_units(driver, traffic(bench, driver)))
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_no_reload(bench: Bench, judge, driver):
+    judge(no_reload(traffic(bench, driver)))
+
+
+def test_storm(bench: Bench, judge):
+    with bench.watching():
+        told = run_storm(bench.guest, bench.booted.runtime, STORMED)
+    judge(bounded(*told))
+
+
+def test_subtree_is_kept(bench: Bench, judge):
+    with bench.watching():
+        told = run_subtree(bench.guest, "yes")
+    judge(kept(told))
