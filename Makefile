@@ -1,10 +1,13 @@
 # The commands that people and CI run; everything else is `pytest` and `labs`.
 PYTEST = .venv/bin/python -m pytest
 
-.PHONY: setup lab check test test-full bench bench-full
+.PHONY: setup setup-vagrant lab check test test-full bench bench-full
 
 setup:
 	@ci/setup.sh
+
+setup-vagrant: setup
+	@ci/setup.sh vagrant
 
 lab: setup ## the main job on the default cell; ARGS go to pytest
 	$(PYTEST) suites/cgroup_atomicity $(ARGS)
@@ -14,14 +17,15 @@ check: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-test: check ## selftests, then a short run on real guests
+test: check setup-vagrant ## selftests, then a short run on real guests
 	$(PYTEST) suites/selftest -q -n auto
 	$(PYTEST) suites/guest suites/cgroup_atomicity -m "not full" $(ARGS)
 
-test-full: check ## all of it: every provider check, three kernel lines, both runtimes
+test-full: check setup-vagrant ## all of it: every provider check, three kernel lines, both runtimes
 	$(PYTEST) suites/selftest -q -n auto
-	$(PYTEST) suites/guest -q
+	$(PYTEST) suites/guest -q --full
 	$(PYTEST) suites/cgroup_atomicity --kernel 6.1 --kernel 6.12 --kernel 7.3 --runtime runc --runtime crun $(ARGS)
+	$(PYTEST) suites/cgroup_atomicity --provider vagrant --kernel 6.1 $(ARGS)
 
 bench: setup ## the lab's own figures on the default cell
 	.venv/bin/python ci/bench.py 3

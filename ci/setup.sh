@@ -1,12 +1,25 @@
 #!/usr/bin/env bash
 # Install what the lab needs: system packages (root or sudo, only for these) and .venv. Does nothing the second time.
+# `setup.sh vagrant` installs that section of packages.txt instead; where it cannot, it says so loudly, and that is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+section=${1:-}
 missing=()
 while read -r package; do
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing+=("$package")
-done < <(grep -v '^#' ci/packages.txt)
+done < <(awk -v wanted="$section" '/^# \[/ { part = $2; gsub(/[][]/, "", part) } !/^#/ && part == wanted' ci/packages.txt)
+
+if [ -n "$section" ]; then
+    [ ${#missing[@]} = 0 ] && exit
+    echo "setup: installing packages for $section: ${missing[*]}"
+    sudo=()
+    [ "$(id -u)" = 0 ] || sudo=(sudo -n)
+    install=(env DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -q -y --no-install-recommends "${missing[@]}")
+    "${sudo[@]}" "${install[@]}" >/dev/null 2>&1 || { "${sudo[@]}" apt-get update -q && "${sudo[@]}" "${install[@]}"; } >/dev/null 2>&1 ||
+        echo "setup: NOT RUN: the $section provider, as its packages cannot be installed here: ${missing[*]}" >&2
+    exit 0
+fi
 
 if [ ${#missing[@]} -gt 0 ]; then
     echo "setup: installing packages: ${missing[*]}"

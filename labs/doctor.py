@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labs.build.kernel import kernel_artifacts
-from labs.command import PACKAGES, run, which
+from labs.command import OPTIONAL, PACKAGES, run, which
 from labs.deadline import Deadline
 from labs.errors import LabError, MissingProgram
 from labs.matrix import DEFAULT_KERNEL
@@ -36,7 +36,7 @@ class Finding:
 def examine(store: Store) -> list[Finding]:
     """Everything that the main job needs, worst told plainly; the accelerator last, as it depends on the rest."""
     findings = [_program(name) for name in PACKAGES]
-    findings += [_memory(), _disk(store), _ids(), _archive()]
+    findings += [_memory(), _disk(store), _ids(), _archive(), _vagrant()]
     if all(finding.ok for finding in findings):
         findings.append(_accelerator(store))
     return findings
@@ -50,6 +50,14 @@ def _program(name: str) -> Finding:
     if name != "qemu-system-x86_64":
         return Finding(name, True, path)
     return Finding(name, True, run([name, "--version"], Deadline(20, name)).out.splitlines()[0])
+
+
+def _vagrant() -> Finding:
+    """Fine without: the main job needs none of it."""
+    absent = [finding for finding in map(_program, OPTIONAL) if not finding.ok]
+    lacking = ", ".join(finding.name for finding in absent)
+    told = f"cannot be used: no {lacking}; {absent[0].mend}" if absent else "can be used"
+    return Finding("provider vagrant", True, told)
 
 
 def _memory() -> Finding:

@@ -24,10 +24,6 @@ SCRIPT = Path(__file__).with_name("enclosure.sh")
 RELAY = Path(__file__).with_name("relay.py")
 
 
-def _flags(long: Sequence[str]) -> list[str]:
-    return [*long, *(() if os.geteuid() == 0 else ("--map-root-user", "--map-auto"))]
-
-
 def children(pid: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -47,8 +43,10 @@ class Enclosure:
     def __init__(self, folder: Path, accelerator: str) -> None:
         self.folder = folder
         self.log = folder / "libvirtd.log"
+        if os.geteuid() != 0:
+            raise LabError("provider vagrant needs root: libvirt makes a network", mend="run it with sudo")
         namespaces = ["--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL"]
-        argv = ["unshare", *_flags(namespaces), "sh", str(SCRIPT), str(folder / "libvirt"), accelerator]
+        argv = ["unshare", *namespaces, "sh", str(SCRIPT), str(folder / "libvirt"), accelerator]
         self.process = spawn(argv, log=self.log)
         self._relays: list[subprocess.Popen[bytes]] = []
 
@@ -75,8 +73,7 @@ class Enclosure:
 
     def inside(self, argv: Sequence[str]) -> list[str]:
         """The command that runs `argv` inside."""
-        flags = [] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]
-        return ["nsenter", "--target", str(self.first), "--net", "--mount", "--pid", *flags, *argv]
+        return ["nsenter", "--target", str(self.first), "--net", "--mount", "--pid", *argv]
 
     def machines(self, name: str) -> list[int]:
         """Process ids of the QEMU of a domain; libvirt makes it an orphan, and so a child of the first process."""

@@ -44,11 +44,11 @@ sleep 1000
 """
 
 
-def artifacts() -> prepare.Artifacts:
+def artifacts(provider: str = "qemu") -> prepare.Artifacts:
     """What the default cell's guest is started from."""
     store = Store.of_user()
     archive = Archive(store)
-    return prepare.prepare(prepare.find(Cell(), archive), store, archive)
+    return prepare.prepare(prepare.find(Cell(provider=provider), archive), store, archive)
 
 
 @contextlib.contextmanager
@@ -120,6 +120,8 @@ class ProviderContract(abc.ABC):
     """Checks shared by all providers. Those that a guest survives share one; each deadly one boots its own."""
 
     KILLED = ""  # how the provider tells what `kill` has done
+    ROUTER = "10.0.2.2"  # the way out, as the guest sees it
+    SERVICES: tuple[str, ...] = ("10.0.2.3 53",)  # address and port of what the router would offer
 
     @staticmethod
     @abc.abstractmethod
@@ -267,8 +269,8 @@ class ProviderContract(abc.ABC):
             with socket.create_connection(("127.0.0.1", port)):  # the listener itself works
                 server.accept()[0].close()
             server.settimeout(0)
-            guest.must("ip route replace default via 10.0.2.2")
-            targets = [f"10.0.2.2 {port}", f"{_own_address()} {port}", "10.0.2.3 53", "1.1.1.1 443"]
+            guest.must(f"ip route replace default via {self.ROUTER}")
+            targets = [f"{self.ROUTER} {port}", f"{_own_address()} {port}", "1.1.1.1 443", *self.SERVICES]
             began = time.monotonic()
             for target in targets:
                 assert guest.run(f"busybox nc -w 5 {target} < /dev/null", 10).code != 0, target
