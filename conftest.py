@@ -13,6 +13,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +29,7 @@ from labs.invariant.verdict import Verdict
 from labs.matrix import Cell
 from labs.matrixfile import Planned, asked
 from labs.probe.register import Absent
+from labs.provision.hosts import provider_for
 from labs.report.record import CaseResult, Run
 from labs.report.session import claim, close_run, joined_run, open_run
 from labs.report.table import table
@@ -53,7 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--runtime", action="append", default=[], help="runc, crun, runc@1.1.15, path:/x/runc; repeats")
     lab.addoption("--series", action="append", default=[], help="patches/kernel/x, A+B, an mbox, ...; repeats")
     lab.addoption("--variant", action="append", default=[], help="config of a built kernel: default, lockdep, ...")
-    lab.addoption("--provider", default="qemu", help="qemu, vagrant")
+    lab.addoption("--provider", default="qemu", help="qemu, vagrant, ssh (default: qemu)")
+    lab.addoption("--ssh", action="append", default=[], metavar="USER@HOST:PORT", help="a machine that runs; repeats")
     lab.addoption("--matrix", default="", metavar="FILE", help="the cells of a matrix file, as ci/matrix.toml")
     lab.addoption("--set", default="", metavar="NAME", help="only this set of the matrix; may switch --full on")
     lab.addoption("--cell", action="append", default=[], metavar="GLOB", help="only cells whose id matches; repeats")
@@ -99,11 +102,15 @@ def _planned(config: pytest.Config) -> dict[Cell, Planned]:
     options = config.option
     if options.join:
         return _joined(config)
-    axes = {"kernels": options.kernel, "runtimes": options.runtime, "provider": options.provider}
+    provider = options.provider if options.matrix else provider_for(options.provider, options.ssh)
+    axes = {"kernels": options.kernel, "runtimes": options.runtime, "provider": provider}
     axes |= {"variants": options.variant, "series": options.series}
     path = Path(options.matrix) if options.matrix else None
     rows = asked(path, options.set, options.cell, **axes)
     options.full = options.full or any(row.full for row in rows)
+    rows = [replace(row, hosts=tuple(options.ssh) or row.hosts) if row.cell.provider == "ssh" else row for row in rows]
+    for row in rows:
+        provider_for(row.cell.provider, row.hosts)
     return {row.cell: row for row in rows if not row.excluded}
 
 
@@ -244,8 +251,8 @@ def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
     artifacts = prepare.prepare(config.stash[FOUND][cell], archive.store, archive)
     artifacts = prepare.in_virtual_time(artifacts) if config.option.virtual_time else artifacts
     record.write_artifacts(artifacts.to_json())
-    sizes = config.stash[CELLS][cell].sizes
-    spec = prepare.machine(artifacts, sizes) if sizes else None
+    planned = config.stash[CELLS][cell]
+    spec = prepare.machine(artifacts, planned.sizes, hosts=planned.hosts)
     with boot(artifacts, record, spec) as (booted, attempts):
         record.write_facts(booted.facts)
         yield Bench(booted, record, config.option.seed, config.option.full, attempts)

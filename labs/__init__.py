@@ -4,11 +4,11 @@
     source      where it comes from: the Debian archive, releases, local trees, commits
     store       where made things are kept, named by what went in
     series      patches: read, checked, examined against trees, applied whole or not at all
-    build       kernels and runtimes from source, in a sandbox; root image, initramfs, agent
+    build       kernels and runtimes from source, in a sandbox; root image, box, initramfs, agent
     matrix      Cell: one kernel x runtime x variant x series x provider
     matrixfile  the cells of a matrix file: what is left out and why, sets, sizes (feature: what suites need of a cell)
     prepare     Cell -> Artifacts -> a guest that is proven to be what was asked
-    provision   the host's accelerator and budget; QEMU
+    provision   the host's accelerator and budget; providers: QEMU, Vagrant in an enclosure, machines that already run
     guest       a running machine: run, put, get, facts
     console     what the kernel said, live (signatures: how it says it)
     promise     what the kernel promises, as scripts with what must come of each operation

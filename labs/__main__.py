@@ -16,11 +16,13 @@ import click
 from labs import cleaning, doctor, prepare
 from labs.applicability import rows, targets, unsound
 from labs.commandline import Group, as_json, cell_options, matrix_options, show
+from labs.errors import BadInput
 from labs.matrix import one_cell
 from labs.matrixfile import asked
 from labs.promise.families import FAMILIES
 from labs.promise.faults import tallies
 from labs.provision import qemu
+from labs.provision.hosts import provider_for
 from labs.series import Applicability, read
 from labs.source.debian import Archive
 from labs.source.kernels import Kernel, archive_kernels
@@ -202,18 +204,29 @@ def build(cell: str | None, **axes: Any) -> None:
 @click.option("--virtual-time", is_flag=True, help="One vCPU whose clock follows its instructions.")
 @click.option("--qemu-args", is_flag=True, help="Print the exact QEMU command; do not boot.")
 @click.option("--gdb", type=click.IntRange(1024, 65535), metavar="PORT", help="Open QEMU's gdb stub on 127.0.0.1:PORT.")
+@click.option("--ssh", "hosts", multiple=True, metavar="USER@HOST:PORT", help="A machine that already runs.")
 @click.argument("cell", required=False)
 @click.pass_obj
 def boot(
-    command: Sequence[str], /, cell: str | None, virtual_time: bool, qemu_args: bool, gdb: int | None, **axes: Any
+    command: Sequence[str],
+    /,
+    cell: str | None,
+    virtual_time: bool,
+    qemu_args: bool,
+    gdb: int | None,
+    hosts: Sequence[str],
+    **axes: Any,
 ) -> None:
     """Boot a CELL (an id of `labs cells`, or its options) and run what stands after `--`; without it, open a shell.
 
     Example: labs boot 6.12_runc -- cat /proc/version
     """
+    axes["provider"] = provider_for(axes["provider"], hosts)
+    if axes["provider"] != "qemu" and qemu_args:
+        raise BadInput(f"--qemu-args: provider {axes['provider']} has no QEMU command of the lab's own")
     artifacts = _prepared(cell, **axes)
     artifacts = prepare.in_virtual_time(artifacts) if virtual_time else artifacts
-    spec = prepare.machine(artifacts, gdb=gdb or 0)
+    spec = prepare.machine(artifacts, gdb=gdb or 0, hosts=hosts)
     if qemu_args:
         print(shlex.join(qemu.arguments(spec, Path("/tmp"), Path("/tmp"))))
         return

@@ -20,7 +20,7 @@ from labs.store import digest
 
 DEFAULT_KERNEL = "6.1"
 DEFAULT_RUNTIME = "runc"
-PROVIDERS = ("qemu", "vagrant")
+PROVIDERS = ("qemu", "vagrant", "ssh")
 ROLES = ("base", "off", "patched")
 
 

@@ -1,5 +1,7 @@
 """A matrix file: which cells there are, which are left out and why, and the sets that people and CI run.
 
+hosts = ["root@192.0.2.7:22"]       # machines that already run, for cells of provider ssh; --ssh has precedence
+
 [axes]                              # every combination is a cell; an axis that is absent has its default
 kernel = ["6.1", "6.12"]
 runtime = ["runc", "crun"]
@@ -53,7 +55,7 @@ from labs.tomlfile import Keys, TomlFile
 
 AXES = ("kernel", "runtime", "variant", "series", "provider")
 SIZES = ("cpus", "memory_mb")
-PARTS = ("axes", "include", "exclude", "override", "set", "feature", "suite")
+PARTS = ("hosts", "axes", "include", "exclude", "override", "set", "feature", "suite")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Planned:
     """One cell of a matrix: with a reason in `excluded` it never runs.
 
     `sizes` are those of its guest that differ from the lab's (`cpus`, `memory_mb`); `lacks` tells, by suite, why it
-    is skipped there; `full` asks for the large sizes.
+    is skipped there; `full` asks for the large sizes; `hosts` are machines, one of which is its guest.
     """
 
     cell: Cell
@@ -69,6 +71,7 @@ class Planned:
     sizes: Mapping[str, int] = field(default_factory=dict)
     lacks: Mapping[str, str] = field(default_factory=dict)
     full: bool = False
+    hosts: tuple[str, ...] = ()
 
     def skipped(self, nodeid: str) -> str:
         """Why a test, by its pytest id, is skipped in this cell; empty when it is not."""
@@ -160,6 +163,9 @@ def read(path: Path) -> Matrix:
         if twice:
             raise file.refused(("include", number), f"include of {twice[0]}, which is there already", "remove one")
         cells += more
+    hosts = tuple(file.texts(("hosts",))) if "hosts" in file.table else ()
+    if not hosts and (lost := next((cell for cell in cells if cell.provider == "ssh"), None)):
+        raise file.refused((), f"cell {lost.id} has no machine", 'write hosts = ["root@192.0.2.7:22"] before [axes]')
     excludes, overrides, needs = _excludes(file, cells), _overrides(file, cells), requires(file)
     rows = [
         Planned(
@@ -167,6 +173,7 @@ def read(path: Path) -> Matrix:
             next((reason for patterns, reason in excludes if matches(cell, patterns)), ""),
             dict(size for patterns, sizes in overrides if matches(cell, patterns) for size in sizes.items()),
             {suite: why for suite, features in needs.items() if (why := lack(cell, features))},
+            hosts=hosts if cell.provider == "ssh" else (),
         )
         for cell in cells
     ]

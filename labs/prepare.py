@@ -17,7 +17,7 @@ from labs.build.kbuild import Plan, built_kernel
 from labs.build.kconfig import Config, distro_config, find_config
 from labs.build.kernel import KernelArtifacts, kernel_artifacts
 from labs.build.keys import guest_keys
-from labs.build.runtime import built_runtime
+from labs.build.runtime import built_runtime, packaged_runtime
 from labs.command import which
 from labs.errors import BadInput, LabError
 from labs.guest import Asked, Guest
@@ -33,7 +33,7 @@ from labs.store import Store, file_digest
 from labs.version import RuntimeVersion
 
 BOOLEAN = {"1": "Y", "0": "N"}  # how a parameter of type bool is read (kernel/params.c, param_get_bool)
-AGENT = "/lab/agent"  # in the guest, put there by its init
+AGENT = "/lab/agent"  # in the guest, put there by its init where the lab made it
 
 
 @dataclass(frozen=True)
@@ -194,6 +194,8 @@ def _kernel(found: Found, store: Store, archive: Archive) -> KernelArtifacts:
 def _runtime(found: Found, store: Store, archive: Archive) -> Path | None:
     """The runtime's program where it is built or given; None: the root image has it."""
     series = found.applied_to("runc")
+    if found.runtime.package and not series and not provider_of(found.cell.provider).has_runtimes:
+        return packaged_runtime(store, archive, found.runtime)
     if found.runtime.module or any(one.component == "runc" for one in found.series):
         return built_runtime(store, archive, found.runtime, series)
     return found.runtime.path
@@ -226,9 +228,14 @@ def in_virtual_time(artifacts: Artifacts) -> Artifacts:
 
 
 def machine(
-    artifacts: Artifacts, sizes: Mapping[str, int] | None = None, *, gdb: int = 0, parameters: tuple[str, ...] = ()
+    artifacts: Artifacts,
+    sizes: Mapping[str, int] | None = None,
+    *,
+    gdb: int = 0,
+    parameters: tuple[str, ...] = (),
+    hosts: Sequence[str] = (),
 ) -> qemu.MachineSpec:
-    """`sizes`: cpus and memory_mb, where they are not the lab's own."""
+    """`sizes`: cpus and memory_mb, where they are not the lab's own; `hosts`: machines that already run."""
     return qemu.MachineSpec(
         kernel=artifacts.kernel.vmlinuz,
         initrd=artifacts.initrd,
@@ -236,6 +243,7 @@ def machine(
         accelerator=artifacts.accelerator.name,
         parameters=(*provider_of(artifacts.found.cell.provider).parameters, *parameters),
         gdb=gdb,
+        hosts=tuple(hosts),
         **{**(sizes or {}), **({"cpus": 1} if artifacts.accelerator == VIRTUAL_TIME else {})},
     )
 
@@ -249,6 +257,8 @@ def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec 
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)
         facts |= verify_config(guest, artifacts.kernel.folder / "config") if artifacts.found.source else {}
+        if spec.hosts:
+            guest.put(artifacts.agent.read_bytes(), AGENT, 0o755)
         runtime, told = _install_runtime(guest, artifacts)
         facts |= told | switch_on(guest, artifacts.found.switches) | _series(artifacts.found.applied)
         yield Booted(guest, artifacts, runtime, facts)
@@ -286,9 +296,15 @@ def _install_runtime(guest: Guest, artifacts: Artifacts) -> tuple[str, dict[str,
         guest.put(artifacts.runtime.read_bytes(), path, 0o755)
     else:
         path = guest.must(f"PATH=$PATH:/usr/sbin command -v {runtime.name}").strip()
-    told = guest.must(f"{path} --version; sha256sum {path}; dpkg-query -W -f '${{Version}}' {runtime.name}")
-    version = RuntimeVersion.parse(told)
-    sha256, package = told.splitlines()[-2].split()[0], told.splitlines()[-1]
-    if runtime.package and package != runtime.version:
+    told = guest.sections(
+        f"show version {path} --version\nshow sum sha256sum {path}\n"
+        f"show package dpkg-query -W -f '${{Version}}' {runtime.name}\n"
+    )
+    if not told["version"] or not told["sum"]:
+        said = guest.run(f"{path} --version").err.strip() or "without a word"
+        raise LabError(f"{runtime.name} does not run in the guest: {said}")
+    version = RuntimeVersion.parse(told["version"])
+    sha256, package = told["sum"].split()[0], told["package"]
+    if runtime.package and not artifacts.runtime and package != runtime.version:
         raise LabError(f"the guest has {runtime.name} {package}, asked was {runtime.version}")
     return path, {"runtime": {"name": runtime.name, "version": version.version, "package": package, "sha256": sha256}}

@@ -258,11 +258,26 @@ class Session:
             deadline.check()
             select.select([channel], [], [], min(0.05, deadline.remaining()))
 
+    def follow(self, command: str, path: Path) -> None:
+        """Append what a command says to a file, from a thread, until the command or the connection ends."""
+        channel = self._transport.open_session(timeout=30)
+        channel.exec_command(command)
+
+        def work() -> None:
+            with path.open("ab", buffering=0) as out, contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+                while data := channel.recv(1 << 16):
+                    out.write(data)
+
+        threading.Thread(target=work, daemon=True).start()
+
     def login(self, keys: Path) -> str:
         """The ssh command that a person types to reach the same guest."""
-        address, port = str(self._transport.getpeername()[0]), int(self._transport.getpeername()[1])
+        peer = self._transport.getpeername()
         options = f"-i {keys / 'client'} -o IdentitiesOnly=yes -o HostKeyAlias=cgroup-lab"
-        return f"ssh {options} -o UserKnownHostsFile={keys / 'known_hosts'} -p {port} root@{address}"
+        options += f" -o UserKnownHostsFile={keys / 'known_hosts'}"
+        if isinstance(peer, str):  # a Unix socket
+            return f"ssh {options} -o ProxyCommand='nc -U {peer}' root@guest"
+        return f"ssh {options} -p {peer[1]} root@{peer[0]}"
 
     def shell(self) -> int:
         """An interactive shell on this terminal; its exit code. Ends with the guest or the person."""

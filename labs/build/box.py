@@ -30,7 +30,7 @@ mkdir -p "$1/root/.ssh"; chmod 700 "$1/root" "$1/root/.ssh"; cp "$3/client.pub" 
 cp "$3/host" "$1/etc/ssh/lab_host_key"; chmod 600 "$1/etc/ssh/lab_host_key"
 mkdir -p "$1/etc/ssh/sshd_config.d"; cp "$4" "$1/etc/ssh/sshd_config.d/lab.conf"
 chroot "$1" grub-mkimage -O i386-pc -o /boot/grub/core.img -p '(hd0,msdos1)/boot/grub' \
-    biosdisk part_msdos ext2 normal linux configfile loadenv serial terminal test echo
+    biosdisk part_msdos ext2 normal linux configfile loadenv serial terminal test echo search search_fs_uuid
 chroot "$1" grub-editenv /boot/grub/grubenv create
 """
 

@@ -19,7 +19,7 @@ from labs.command import run, which
 from labs.deadline import Deadline
 from labs.errors import BadInput, CommandFailed, DoesNotCompile, LabError
 from labs.series import Series, apply
-from labs.source.debian import Archive
+from labs.source.debian import Archive, unpack
 from labs.source.runtimes import Runtime
 from labs.store import Store, file_digest, remove_tree
 
@@ -43,6 +43,20 @@ class _Source:
     env: Mapping[str, str]
     read: Mapping[str, Path]
     version: str
+
+
+def packaged_runtime(store: Store, archive: Archive, runtime: Runtime) -> Path:
+    """The program of the archive's package, for a machine whose disk is not the lab's."""
+    assert runtime.package
+    deb = archive.fetch(runtime.package)
+
+    def make(folder: Path) -> None:
+        unpack(deb, folder / "tree")
+        (program,) = [path for path in (folder / "tree").rglob(runtime.name) if path.parent.name in ("bin", "sbin")]
+        program.rename(folder / runtime.name)
+        remove_tree(folder / "tree")
+
+    return store.build("packaged", {"sha256": runtime.package.sha256}, make) / runtime.name
 
 
 def built_runtime(store: Store, archive: Archive, runtime: Runtime, series: Sequence[Series]) -> Path:

@@ -16,7 +16,7 @@ from labs.store import Store
 logging.getLogger("vagrant").setLevel(logging.CRITICAL)  # python-vagrant complains when it is merely imported
 
 # A provider's module is imported on use: each brings libraries of its own.
-PROVIDERS = {"qemu": "labs.provision.qemu", "vagrant": "labs.provision.vagrantbox"}
+PROVIDERS = {"qemu": "labs.provision.qemu", "vagrant": "labs.provision.vagrantbox", "ssh": "labs.provision.ssh"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Provider:
     boot: Callable[..., AbstractContextManager[Any]]  # (MachineSpec, keys, logs or None) -> Guest
     parameters: tuple[str, ...] = ()  # of the kernel, beside the lab's
     programs: tuple[str, ...] = ()  # on the host, beside those that every provider needs
+    has_runtimes: bool = True  # its disk holds the packaged runtimes
 
 
 def provider_of(name: str) -> Provider:

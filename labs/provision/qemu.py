@@ -53,10 +53,13 @@ class MachineSpec:
     cpus: int = 2
     gdb: int = 0  # port on 127.0.0.1 for QEMU's gdb stub; 0: none
     seed: int | None = None  # a measuring guest: of what an emulated CPU gives as random; its samples go to a file
+    hosts: tuple[str, ...] = ()  # machines that already run, one of which it is to be (labs/provision/ssh.py)
 
     def command_line(self) -> tuple[str, ...]:
+        table = catalog.read("guest")
+        left_out = table["emulated"] if self.hosts else ()
         virtual = VIRTUAL_TIME if self.accelerator == "icount" else ()
-        return (*catalog.read("guest")["parameters"], *virtual, *self.parameters)
+        return (*(word for word in table["parameters"] if word not in left_out), *virtual, *self.parameters)
 
 
 def arguments(spec: MachineSpec, folder: Path, logs: Path) -> list[str]:

@@ -131,7 +131,7 @@ def boot(artifacts: FakeArtifacts, logs: Path, sizes: object = None) -> Iterator
         raise LabError("the guest did not end")
 
 
-def machine(artifacts: FakeArtifacts, sizes: object) -> object:
+def machine(artifacts: FakeArtifacts, sizes: object, hosts: object = ()) -> object:
     return sizes  # instead of a machine of those
 
 

@@ -194,6 +194,18 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path: Path, text: str, line: in
     assert told.startswith(f"{path}:{line}: ") and said in told and caught.value.mend and "\n" not in told, told
 
 
+def test_machines_belong_to_the_cells_of_the_ssh_provider(tmp_path: Path) -> None:
+    path = tmp_path / "m.toml"
+    path.write_text('hosts = ["root@a:1", "root@b:2"]\n[axes]\nprovider = ["qemu", "ssh"]\n')
+    assert {row.cell.id: row.hosts for row in read(path).rows} == {
+        "6.1_runc": (),
+        "6.1_runc_ssh": ("root@a:1", "root@b:2"),
+    }
+    path.write_text('[axes]\nprovider = "ssh"\n')
+    with pytest.raises(BadInput, match=r"cell 6\.1_runc_ssh has no machine"):
+        read(path)
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_bytes(b"x = '\xff'")
     for name, said in (("none.toml", "No such file"), ("bad.toml", "not UTF-8")):

@@ -1,0 +1,88 @@
+"""Machines that already run, as somebody else's: the box with its own kernel and boot loader, under a QEMU."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from labs.build.box import box
+from labs.build.keys import guest_keys
+from labs.command import end_group, spawn
+from labs.deadline import Deadline
+from labs.errors import GuestLost
+from labs.guest import Guest, Vitals
+from labs.provision.hosts import RemoteHost
+from labs.provision.monitor import Monitored, watched
+from labs.provision.qemu import ACCELERATION
+from labs.session import connect
+from labs.source.debian import Archive
+from labs.source.runtimes import host_image
+from labs.store import Store
+
+READY = "cgroup-lab: ready over net"
+
+
+class Machine(Monitored):
+    """One of them; `host` is how it is named to the lab."""
+
+    def __init__(self, disk: Path, folder: Path) -> None:
+        argv = ["qemu-system-x86_64", "-nodefaults", "-name", "cgroup-lab", "-M", "q35", *ACCELERATION["tcg"]]
+        argv += ["-smp", "2", "-m", "1024", "-display", "none", *watched(folder, folder)]
+        argv += ["-drive", f"file={disk},snapshot=on,if=virtio", "-device", "virtio-rng-pci"]
+        argv += ["-netdev", "user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:0-:22"]
+        argv += ["-device", "virtio-net-pci,netdev=net,romfile="]
+        self.process = spawn(argv, log=folder / "qemu.log", env={"TMPDIR": str(folder)})
+        super().__init__("tcg", folder, folder)
+        self.connect_monitor(Deadline(20, "the monitor answers"))
+        told = str(self.monitor.ask("human-monitor-command", **{"command-line": "info usernet"}))
+        self.host = RemoteHost("127.0.0.1", int(re.search(r"127\.0\.0\.1\s+(\d+)", told)[1]))
+
+    def gone(self) -> str:
+        return "" if self.process.poll() is None else "QEMU has ended"
+
+    def boots(self) -> int:
+        """How often it has come up."""
+        self.console.poll()
+        return self.console.text.count(READY)
+
+    def login(self) -> Guest:
+        keys = guest_keys(Store.of_user())
+        address = (self.host.name, self.host.port)
+        session = connect(address, keys / "client", keys / "host.pub", Deadline(60, "login"))
+        return Guest(session, Vitals(self, self.console))
+
+
+@contextlib.contextmanager
+def machines(count: int, home: Path, *, consent: bool = True) -> Iterator[list[Machine]]:
+    """So many of them, up and with the consent of their owner, their host keys known to the person at `home`."""
+    store = Store.of_user()
+    disk = box(store, Archive(store), host_image())
+    (home / ".ssh").mkdir(parents=True)
+    with contextlib.ExitStack() as stack:
+        made = []
+        for _ in range(count):
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="existing-")))
+            made.append(Machine(disk, folder))
+            stack.callback(end, made[-1])
+        kind, key = (guest_keys(store) / "host.pub").read_text().split()[:2]
+        lines = [f"[127.0.0.1]:{machine.host.port} {kind} {key}\n" for machine in made]
+        (home / ".ssh/known_hosts").write_text("".join(lines))
+        for machine in made:
+            Deadline(300, "the machine comes up").wait_for(lambda machine=machine: up(machine))
+            if consent:
+                machine.login().must("echo yes > /etc/cgroup-lab-consent")
+        yield made
+
+
+def up(machine: Machine) -> bool:
+    if machine.gone():
+        raise GuestLost(machine.gone(), evidence=machine.console.tail(40))
+    return machine.boots() > 0
+
+
+def end(machine: Machine) -> None:
+    end_group(machine.process)
+    machine.end()
