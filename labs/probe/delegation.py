@@ -131,7 +131,7 @@ def run_traffic(guest: Guest, runtime: str, driver: str, containers: int) -> Tra
         script = f"""
             export LAB_OWN=$(sed -n 's/^0:://p' /proc/self/cgroup)
             mkdir /sys/fs/cgroup$LAB_OWN/payload; echo $$ > /sys/fs/cgroup$LAB_OWN/payload/cgroup.procs
-            busctl monitor --json=short {MANAGER} > {HOME}/bus 2> {HOME}/bus.err & watcher=$!
+            busctl monitor --json=short {MANAGER} >> {HOME}/bus 2> {HOME}/bus.err & watcher=$!
             tries=0
             until {ASK} GetUnit s -- -.slice > /dev/null && grep -q GetUnit {HOME}/bus; do
                 tries=$((tries + 1)); [ $tries -lt 100 ] || exit 7; sleep 0.1
