@@ -19,9 +19,10 @@ from labs.errors import LabError
 from labs.guest import Guest
 
 HOME = "/boot/cgroup-lab"  # the kernel and its initramfs; what else was made is listed in `made` there
+SBIN = "export PATH=$PATH:/usr/sbin:/sbin\n"  # not every sshd gives it to root
 BEGIN, END = "# begin cgroup-lab", "# end cgroup-lab"
 
-INSPECT = f"""
+INSPECT = f"""{SBIN}
 show boot_id cat /proc/sys/kernel/random/boot_id
 show release uname -r
 show parameters cat /proc/cmdline
@@ -101,24 +102,24 @@ def own_parameters(line: str) -> list[str]:
 def install(machine: Guest, facts: dict[str, str], kernel: Path, parameters: tuple[str, ...]) -> None:
     """Put the kernel of the folder `kernel` there, and have it booted once, at the next boot."""
     release = json.loads((kernel / "facts.json").read_text())["release"]
+    if not release:
+        raise LabError("the kernel does not tell its release", mend="a machine needs one that does")
     modules = kernel / "root/lib/modules" / release
     target = f"/lib/modules/{release}"
     ours = machine.run(f"test -e {shlex.quote(target)}").code != 0
-    if not release:
-        raise LabError("the kernel does not tell its release", mend="a machine needs one that does")
     machine.must(f"mkdir -p {HOME}; echo {shlex.quote(target if ours else '')} > {HOME}/made")
     machine.put((kernel / "vmlinuz").read_bytes(), f"{HOME}/vmlinuz")
     if ours:
         machine.must(f"mkdir -p {shlex.quote(target)}")
         if modules.is_dir():
             machine.must(f"tar -xz -C {shlex.quote(target)}", 600, stdin=_packed(modules))
-        machine.must(f"depmod {shlex.quote(release)}", 300)
+        machine.must(f"{SBIN}depmod {shlex.quote(release)}", 300)
     else:
         _same(machine, release, kernel)
     make = "mkinitramfs -o" if "mkinitramfs" in facts["initramfs"] else "dracut --force"
-    machine.must(f"{make} {HOME}/initrd {shlex.quote(release)}", 600)
+    machine.must(f"{SBIN}{make} {HOME}/initrd {shlex.quote(release)}", 600)
     words = [*own_parameters(facts["parameters"]), *parameters]
-    machine.must("set -e\n" + LOADERS[facts["loader"]].arm % shlex.quote(" ".join(dict.fromkeys(words))))
+    machine.must(f"set -e\n{SBIN}" + LOADERS[facts["loader"]].arm % shlex.quote(" ".join(dict.fromkeys(words))))
 
 
 def _same(machine: Guest, release: str, kernel: Path) -> None:
@@ -141,6 +142,7 @@ def _packed(folder: Path) -> bytes:
 def remove(machine: Guest, loader: str) -> None:
     """Take away all that `install` has made; what a run that was killed has left, too."""
     machine.must(f"""set -e
+        {SBIN}
         {LOADERS[loader].disarm}
         made=$(cat {HOME}/made 2> /dev/null || true)
         case $made in /lib/modules/?*) rm -rf "$made" ;; esac

@@ -24,7 +24,7 @@ from labs.store import Store
 
 log = logging.getLogger("labs")
 
-CONNECT_SECONDS = 15.0
+CONNECT_SECONDS = 30.0
 REBOOT_SECONDS = 120.0  # from the request to the login, on hardware
 ACCELERATORS = {"qemu": "tcg", "kvm": "kvm", "none": "hardware"}  # as systemd-detect-virt tells
 
@@ -80,7 +80,7 @@ class Reach:
 
 
 def _boot_id(guest: Guest) -> str:
-    return guest.must("cat /proc/sys/kernel/random/boot_id").strip()
+    return guest.must("cat /proc/sys/kernel/random/boot_id", 10).strip()
 
 
 def reboot(guest: Guest) -> None:
