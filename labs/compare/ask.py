@@ -160,6 +160,8 @@ def _parameters(words: Sequence[str]) -> dict[str, str]:
 def _show(record: CompareRecord, result: Comparison) -> None:
     asked, told = record.asked(), record.told(result)
     Console().print(table(result, asked.a, asked.b))
+    for name in told["absent"]:
+        print(f"{name}: cannot be measured on either side")
     print(f"{result.word}: {result.reason}")
     print(
         f"{result.rounds} rounds of at most {result.planned}, {asked.setting['accelerator']}; chance of a false alarm, "

@@ -145,7 +145,10 @@ class CompareRecord:
         asked, boots = self.asked(), self.boots()
         repeated = [f"round {line.round}: {line.trouble}" for line in boots if line.trouble]
         names = {"a": asked.a, "b": asked.b, "suite": asked.suite, "accelerator": asked.setting["accelerator"]}
-        return {**names, **result.to_json(), "boots": len(boots), "disturbed": repeated, "record": self.path.name}
+        seen = {row.measure for row in result.rows} | result.missing.keys()
+        absent = [one.name for one in asked.measures if one.name not in seen] if result.rows else []
+        counts = {"boots": len(boots), "disturbed": repeated, "absent": absent}
+        return {**names, **result.to_json(), **counts, "record": self.path.name}
 
     def verified(self) -> list[str]:
         """What is not as decision.json says, when all is judged again from the raw files; empty: nothing."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,13 @@ def test_a_round_whose_first_boot_is_missing_is_made_anew(record: CompareRecord)
         run(record, Bench(trouble={4: KeyboardInterrupt()}))
     assert (progress(record).round, progress(record).attempt) == (2, 2)
     assert len(record.rounds()) == 1
+
+
+def test_what_neither_side_has_is_told_and_not_judged(tmp_path: Path) -> None:
+    asked = replace(ASKED, measures=(*ASKED.measures, Measure("io", "io.weight", 200, 0)))
+    record = CompareRecord.create(tmp_path, asked)
+    result = run(record, Bench())
+    assert result.code == 0 and record.told(result)["absent"] == ["io"]
 
 
 def test_the_decision_can_be_made_again_from_the_files(record: CompareRecord) -> None:
