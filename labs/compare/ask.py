@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -159,7 +160,7 @@ def _parameters(words: Sequence[str]) -> dict[str, str]:
 
 def _show(record: CompareRecord, result: Comparison) -> None:
     asked, told = record.asked(), record.told(result)
-    Console().print(table(result, asked.a, asked.b))
+    Console(width=max(110, shutil.get_terminal_size().columns)).print(table(result, asked.a, asked.b))
     for name in told["absent"]:
         print(f"{name}: cannot be measured on either side")
     print(f"{result.word}: {result.reason}")

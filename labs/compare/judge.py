@@ -157,7 +157,8 @@ def _tests(logs: Mapping[tuple[str, str], Pairs], look: Look, bound: float) -> l
     outcomes = [
         "regression" if slow else "within" if p <= look.within else "open" for slow, p in zip(slower, less, strict=True)
     ]
-    return [_Test(*one) for one in zip(outcomes, differs, greater, less, either, strict=True)]
+    told = [slow or apart for slow, apart in zip(slower, differs, strict=True)]  # what is slower differs
+    return [_Test(*one) for one in zip(outcomes, told, greater, less, either, strict=True)]
 
 
 def _slower(tests: Sequence[_Test]) -> bool:

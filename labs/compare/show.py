@@ -20,7 +20,7 @@ TITLES = {"regression": "regression", "within": "no regression", "open": "not to
 def table(result: Comparison, a: str, b: str) -> Table:
     """One row an invariant. A: what the first cell took, in ns; effects are the second's against it."""
     made = Table(title=f"A {a}\nB {b}", title_justify="left")
-    for column in ("invariant", "A ns", "B ns", "effect", "95 % interval", "could see", "differs", "result"):
+    for column in ("invariant", "A ns", "B ns", "effect", "95 % interval", "could see", "differ", "result"):
         made.add_column(column, justify="left" if column in ("invariant", "result") else "right")
     for row in result.rows:
         made.add_row(*_cells(row))
