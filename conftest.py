@@ -283,7 +283,8 @@ class Judge:
     def __call__(self, verdict: Verdict, files: Sequence[str] = (), probe: str = "") -> None:
         """`files`: names of the files judged; `probe`: name of the report that the verdict rests on."""
         if self.item.config.option.known == "report":
-            verdict = explain(verdict, self.bench.known_defects(), self.bench.kernel, files)
+            rows, bench = self.bench.known_defects(), self.bench
+            verdict = explain(verdict, rows, bench.kernel, files, bench.runtime)
         self.item.stash[VERDICT] = verdict
         self.item.stash[HISTORIES] = self.bench.saved(probe)
         if verdict.outcome == "fail":

@@ -19,7 +19,7 @@ from labs.probe.register import Absent
 from labs.probe.stream import Report
 from labs.provision.qemu import MachineSpec
 from labs.report.record import CellRecord
-from labs.version import KernelRelease, upstream_of
+from labs.version import UNKNOWN, KernelRelease, upstream_of
 
 log = logging.getLogger("labs")
 
@@ -109,6 +109,13 @@ class Bench:
         """Upstream version of the kernel that runs; None when a file does not tell it."""
         version = self.booted.artifacts.found.kernel.version
         return upstream_of(version) if version else KernelRelease.parse(self.booted.facts["release"]).upstream
+
+    @property
+    def runtime(self) -> tuple[str, tuple[int, ...]] | None:
+        """Name and version of the container runtime, as the guest tells them; None when it does not."""
+        told = self.booted.facts.get("runtime", {})
+        version = told.get("version", UNKNOWN)
+        return (told["name"], upstream_of(version)) if version != UNKNOWN else None
 
     def known_defects(self) -> list[catalog.Known]:
         """The table of known defects, without those that the cell's series says it mends: they are no excuse there."""

@@ -29,6 +29,7 @@ class Known:
 
     `ranges` are half-open pairs of upstream versions (`until` may be empty: not fixed yet). `signature` is a regular
     expression that the verdict's reason must match, so that another violation of the same invariant stays a failure.
+    `runtimes`: a defect of a container runtime, which only these (name, from, until) have.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Known:
     ranges: tuple[tuple[str, str], ...]
     signature: str
     source: str
+    runtimes: tuple[tuple[str, str, str], ...] = ()
 
 
 def images() -> dict[str, Image]:
@@ -57,9 +59,10 @@ def known_defects() -> tuple[Known, ...]:
             id=row["id"],
             invariants=tuple(row["invariant"]),
             files=tuple(row["files"]),
-            ranges=tuple((low, high) for low, high in row["ranges"]),
+            ranges=tuple((low, high) for low, high in row.get("ranges", [["0", ""]])),
             signature=row["signature"],
             source=row["source"].strip(),
+            runtimes=tuple((name, low, high) for name, low, high in row.get("runtimes", ())),
         )
         for row in read("known")["known"]
     )

@@ -10,13 +10,28 @@ from labs.catalog import Known
 from labs.invariant.verdict import Verdict
 from labs.version import in_range
 
+Runtime = tuple[str, tuple[int, ...]]  # as ("runc", (1, 1, 5))
 
-def explain(verdict: Verdict, rows: Iterable[Known], kernel: tuple[int, ...] | None, files: Sequence[str]) -> Verdict:
+
+def _has(row: Known, runtime: Runtime | None) -> bool:
+    if not row.runtimes or runtime is None:
+        return not row.runtimes
+    return any(name == runtime[0] and in_range(runtime[1], low, high) for name, low, high in row.runtimes)
+
+
+def explain(
+    verdict: Verdict,
+    rows: Iterable[Known],
+    kernel: tuple[int, ...] | None,
+    files: Sequence[str],
+    runtime: Runtime | None = None,
+) -> Verdict:
     """The verdict as `known` when a row explains it, else as it was.
 
     `kernel` is the upstream version that runs (None: not known, then nothing is explained), `files` the names of the
     files that were judged; a row must name all of them, so that it never hides another file's violation (and without a
-    name it explains nothing).
+    name it explains nothing). `runtime` is the container runtime's name and version; None: rows on runtimes explain
+    nothing.
     """
     if verdict.outcome != "fail" or kernel is None:
         return verdict
@@ -26,6 +41,7 @@ def explain(verdict: Verdict, rows: Iterable[Known], kernel: tuple[int, ...] | N
             and files
             and set(files) <= set(row.files)
             and any(in_range(kernel, low, high) for low, high in row.ranges)
+            and _has(row, runtime)
             and re.search(row.signature, verdict.reason)
         ):
             evidence = f"{verdict.evidence}\nknown defect {row.id}: {row.source}".strip()

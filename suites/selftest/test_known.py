@@ -83,6 +83,21 @@ def test_the_first_row_that_matches_explains() -> None:
     assert explain(LOST, [replace(ROW, ranges=(("7.0", ""),)), other, ROW], KERNEL, FILES).known == "another"
 
 
+@pytest.mark.parametrize(
+    "runtime, known",
+    [
+        (("runc", (1, 1, 5)), "a-defect"),
+        (("runc", (1, 3, 2)), ""),
+        (("crun", (1, 1, 5)), ""),
+        (None, ""),
+    ],
+)
+def test_a_runtimes_defect_is_only_of_its_versions(runtime: tuple[str, tuple[int, ...]] | None, known: str) -> None:
+    row = replace(ROW, runtimes=(("runc", "0", "1.3.2"),))
+    assert explain(LOST, [row], KERNEL, FILES, runtime).known == known
+    assert explain(LOST, [ROW], KERNEL, FILES, runtime).known == "a-defect"
+
+
 # The table itself
 
 

@@ -58,6 +58,14 @@ static int moves(int n, int ms, char *out)
 	return 0;
 }
 
+static int count(int n, char *out)
+{
+	if (n < 0 || n >= MAX_PROCESSES)
+		return ENOSYS;
+	sprintf(out, "%lu", (unsigned long)atomic_load(&counters[n]));
+	return 0;
+}
+
 static bool has_line(const char *text, const char *line)
 {
 	size_t size = strlen(line);
@@ -142,6 +150,8 @@ int look_op(char **a, char *out)
 		return evacuate(a[1], a[2]);
 	if (!strcmp(a[0], "moves"))
 		return moves(n, atoi(a[2]), out);
+	if (!strcmp(a[0], "count"))
+		return count(n, out);
 	if (!strcmp(a[0], "proc"))
 		return proc_file(n, a[2], out);
 	if (!strcmp(a[0], "state"))

@@ -3,6 +3,7 @@
  *   exit CODE | where (its cgroup) | born (its cgroup at its first instant) | alloc MEGABYTES
  *   fork [CGROUP]     a child that stays, placed by clone3() when a path is given; answers where the child was born
  *   threads K         that sleep;  spin K, yield K: that never do;  passing K: each keeps starting threads that end
+ *   pin CPU           for the threads that are started after it
  *   storm K           threads that keep forking children;  chain K: processes that fork their successor and end, for 5 s
  *   heir              the first thread ends, another goes on: a process whose leader is a zombie
  *   vfork             a thread waits for a vfork() child that stays
@@ -51,7 +52,7 @@ static void *spin(void *unused)
 
 static void *yield_forever(void *unused)
 {
-	for (;;)
+	for (;; atomic_fetch_add(&counters[number], 1))
 		sched_yield();
 	return unused;
 }
@@ -176,6 +177,14 @@ static int traced_child(void)
 	return pid < 0 || waitpid(pid, &status, WUNTRACED) < 0 ? failed() : 0;
 }
 
+static int pin(int cpu)
+{
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	return sched_setaffinity(0, sizeof(set), &set) ? failed() : 0;
+}
+
 static int become(int uid)
 {
 	if (setresgid(uid, uid, uid) || setresuid(uid, uid, uid))
@@ -201,6 +210,8 @@ static int obey(char *order, char *words, void *socket)
 		return start_threads(count, spin, NULL);
 	if (!strcmp(name, "yield"))
 		return start_threads(count, yield_forever, NULL);
+	if (!strcmp(name, "pin"))
+		return pin(count);
 	if (!strcmp(name, "passing"))
 		return start_threads(count, pass_forever, NULL);
 	if (!strcmp(name, "storm"))

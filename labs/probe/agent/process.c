@@ -6,7 +6,7 @@
  *   kill N SIGNAL | attach N FILE (writes its pid) | proc N NAME (/proc/PID/NAME)
  *   reap N MS                 wait for its end: `signal 9`, `exit 0`; ETIMEDOUT
  *   state N LETTERS MS        until the state of its leader is one of them, as Z; ETIMEDOUT, with the state
- *   moves N MS                whether its counter moves within MS: `yes`, `no`
+ *   moves N MS                whether its counter moves within MS: `yes`, `no`;  count N: what it stands at
  *   homes N                   the cgroups in which its live threads are, each once
  *   members FILE              the numbers of the processes that a cgroup.procs lists; ?PID for others
  *   missing N FILE            the threads of N that a cgroup.threads does not list
@@ -156,7 +156,7 @@ static int attach(int n, const char *path)
 bool needs_text(const char *name)
 {
 	static const char *const names[] = {"read",  "list",  "await",	 "read_fd", "notices", "tell", "reap",
-					    "state", "moves", "members", "proc",    "homes",   "missing"};
+					    "state", "moves", "members", "proc",    "homes",   "missing", "count"};
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
 		if (!strcmp(name, names[i]))
 			return true;

@@ -22,7 +22,7 @@ int failed(void); /* errno, never 0 */
 int read_into(const char *path, char *out);
 int write_file(const char *path, const char *text, int flags);
 
-/* A counter for each process, in memory that all share: moves while the process runs its `spin`, `storm` or `chain`. */
+/* A counter for each process, in memory that all share: moves while the process runs its `spin`, `yield`, `storm` or `chain`. */
 extern _Atomic uint64_t *counters;
 pid_t process_pid(int n); /* 0: no such process */
 void processes_init(void);
