@@ -21,7 +21,7 @@
     child       a pytest session asked from the outside, its record read
     run         many cells in one run: planned and pinned, built once, in parallel, resumable
     compare     two cells compared by how long operations take, boot by boot
-    bisect      the first bad, or first good, kernel, runtime or patch by one case of a suite
+    bisect      the first bad, or first good, kernel, runtime, patch, commit or option by one case of a suite
 
 Imports run one way, later stages import earlier ones only; errors, deadline, command, tomlfile and version serve all.
 `labs` never imports pytest: `conftest.py` is the only bridge.

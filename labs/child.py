@@ -16,6 +16,7 @@ from labs.report.record import CaseResult, Run
 from labs.store import digest, file_digest
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
+CODE = "pytest.code"
 COLLECT_SECONDS = 120.0
 SUFFIXES = (".py", ".toml", ".c", ".h", ".config")  # of files that decide about a verdict, besides the cell
 
@@ -52,13 +53,14 @@ def collect(suites: Sequence[str], cell: Cell) -> list[Case]:
 
 
 def session(tests: Sequence[str], cell: Cell, folder: Path, seconds: float, options: Sequence[str] = ()) -> Run:
-    """Run `tests` in one cell; its record and pytest.log are in `folder`, which is fresh.
+    """Run `tests` in one cell; its record, pytest.log and pytest.code are in `folder`, which is fresh.
 
     DeadlineExpired after `seconds`; LabError with pytest's last words when it left no record.
     """
     words = [*tests, *cell.options, "--cell", cell.id, "--record", str(folder), "--report", str(folder / "report")]
     done = run([*PYTEST, *words, *options], Deadline(seconds, f"the session of {cell.id}"), expect=None)
     (folder / "pytest.log").write_text(done.out + done.err)
+    (folder / CODE).write_text(f"{done.code}\n")
     runs = sorted(folder.glob("*/run.json"))
     if not runs:
         lines = [line for line in (done.out + done.err).splitlines() if line.strip()] or ["pytest said nothing"]

@@ -24,6 +24,7 @@ ON_USE = {
     "diff": ("labs.run_commands", "diff"),
     "run": ("labs.run.ask", "run_"),
     "index": ("labs.run_commands", "index"),
+    "judge": ("labs.bisect.judge", "judge"),
     "prove": ("labs.prove.command", "prove"),
     "summary": ("labs.run_commands", "summary"),
 }

@@ -187,8 +187,9 @@ def _kernel(found: Found, store: Store, archive: Archive) -> KernelArtifacts:
         assert found.source.package
         binary = kernel_artifacts(store, archive, find_kernel(found.source.package.version, archive))
         config = distro_config((binary.folder / "config").read_text())
-    tree = kernel_tree(store, archive, found.source)
-    return built_kernel(store, Plan(found.source, tree, config, found.applied_to("kernel")))
+    series = found.applied_to("kernel")
+    tree = kernel_tree(store, archive, found.source if series else found.source.base or found.source)
+    return built_kernel(store, Plan(found.source, tree, config, series))
 
 
 def _runtime(found: Found, store: Store, archive: Archive) -> Path | None:

@@ -16,6 +16,10 @@ def _quiet(ask: Ask, step: Step) -> None:
     pass
 
 
+def _nothing(name: str) -> None:
+    pass
+
+
 def _unknown(name: str) -> Step | None:
     return None
 
@@ -27,16 +31,20 @@ def bisect(
     *,
     told: Callable[[Ask, Step], None] = _quiet,
     known: Callable[[str], Step | None] = _unknown,
+    asking: Callable[[str], None] = _nothing,
 ) -> Answer:
     """Search to the end, going on from what the log has. What the judge raises ends it; the log resumes.
 
-    `known` may answer the first question about a candidate from an earlier search: never one of a noisy search, and
-    never the last look at the ends.
+    `asking` is called before a judge is. `known` may answer the first question about a candidate from an earlier
+    search: never one of a noisy search, and never the last look at the ends.
     """
     while isinstance(move := decide(plan, log.steps), Ask):
         name = plan.names[move.index]
         first = plan.runs == 1 and not any(step.candidate == name for step in log.steps)
-        step = (known(name) if first else None) or judge(name)
+        step = known(name) if first else None
+        if step is None:
+            asking(name)
+            step = judge(name)
         log.add(step)
         told(move, step)
     return move

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labs import prepare
-from labs.bisect.axes import Axis
+from labs.bisect.axis import Axis
 from labs.bisect.step import Step
-from labs.child import Case, collect, results, session, source_digest
+from labs.child import CODE, Case, collect, results, session, source_digest
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.report.record import CaseResult, Run
@@ -20,6 +20,7 @@ from labs.source.debian import Archive
 from labs.store import digest
 
 STEP_SECONDS = 7200.0  # a kernel may have to be built first
+DECIDED = (0, 1)  # exit codes of pytest: all passed, some failed
 
 
 def find_case(asked: str, cell: Cell) -> Case:
@@ -86,7 +87,7 @@ class Guests:
         options = ["--known", "ignore", *self.options]
         try:
             run = session([self.case.node_in(cell.id)], cell, folder, self.seconds, options)
-            told = self._read(run, cell)
+            told = self._read(run, cell, int((folder / CODE).read_text()))
         except LabError as error:  # its time is over, or it left no record
             told = ("skip", str(error), "")
         evidence = str(folder.relative_to(self.folder.absolute().parent))
@@ -100,9 +101,13 @@ class Guests:
         path.mkdir()
         return path
 
-    def _read(self, run: Run, cell: Cell) -> tuple[str, str, str]:
+    def _read(self, run: Run, cell: Cell, code: int) -> tuple[str, str, str]:
+        """From the record; but a session that did not end by its tests passing or failing tells nothing."""
         found = [result for result in results(run, cell) if result.case == self.case.name]
-        return outcome(found[0], self.pattern) if found else ("skip", f"{self.case.name} is not in the record", "")
+        told = outcome(found[0], self.pattern) if found else ("skip", f"{self.case.name} is not in the record", "")
+        if code not in DECIDED and told[0] != "skip":
+            return "skip", f"pytest ended with {code}, and the record says: {told[1]}", ""
+        return told
 
     def key(self, name: str) -> str:
         """Names all that decides about the outcome: the cell's artifacts, the case, and the lab's own source.
@@ -114,7 +119,8 @@ class Guests:
         except BadInput:
             return ""
         series = [one.id for one in found.applied]
-        parts = [found.kernel.version, found.runtime.version, found.runtime.image, found.cell.variant, *series]
+        parts = [found.kernel.version, found.runtime.version, found.runtime.image, *series]
+        parts += [digest([found.config.text, found.config.whole])] if found.config else []
         parts += [found.source.digest] if found.source else []
         return digest([*parts, self.case.name, self.pattern, *self.options, self.source])
 

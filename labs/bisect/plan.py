@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from labs.bisect.step import Step
 
 Counts = NDArray[np.int64]
+Floats = NDArray[np.float64]
 TRIES = 2  # skips after which an end counts as one that cannot be judged
+SURE_OF_RATE = 1e5  # runs that a rate given by the user counts as
 FLAKY_RUNS = 10  # of each end, once a candidate was seen to be good and bad
 
 
@@ -20,8 +22,9 @@ class Plan:
     """A search. `names` are the candidates in order, both ends included; `low` is the outcome of the first of them.
 
     `low="good"` looks for the first bad candidate, `low="bad"` for the first good one. `runs` of each end come first:
-    with 1 the predicate is held to be deterministic until it contradicts itself. `skips` are never run, `start` are
-    run before the search chooses; the search gives up after `most` runs.
+    with 1 the predicate is held to be deterministic until it contradicts itself. `right` is how often it is right where
+    that is known before, as 0.8; with 0 it is measured. `skips` are never run, `start` are run before the search
+    chooses; the search gives up after `most` runs.
     """
 
     names: tuple[str, ...]
@@ -31,6 +34,7 @@ class Plan:
     skips: frozenset[str] = frozenset()
     start: tuple[str, ...] = ()
     most: int = 1000
+    right: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.names) < 2 or len(set(self.names)) != len(self.names):
@@ -112,8 +116,18 @@ def tally(plan: Plan, steps: Sequence[Step]) -> Tally:
 
 def wanted(plan: Plan, seen: Tally) -> int:
     """Runs that each end must have before anything between them is asked."""
-    return plan.runs if plan.runs > 1 else FLAKY_RUNS if seen.contradicted else 1
+    return plan.runs if plan.runs > 1 else FLAKY_RUNS if seen.contradicted and not plan.right else 1
 
 
 def noisy(plan: Plan, seen: Tally) -> bool:
-    return plan.runs > 1 or seen.contradicted
+    return plan.runs > 1 or plan.right > 0 or seen.contradicted
+
+
+def before_runs(plan: Plan) -> Floats:
+    """What is held to have been seen before any run: rows old side, new side; columns new outcome, old outcome.
+
+    Jeffreys' prior, Beta(1/2, 1/2), on both rates; where they are known, as many runs as leave nothing to learn.
+    """
+    if not plan.right:
+        return np.full((2, 2), 0.5)
+    return SURE_OF_RATE * np.array([[1 - plan.right, plan.right], [plan.right, 1 - plan.right]])

@@ -1,8 +1,8 @@
 """Noise: how likely each place of the change is, and which run is expected to tell most.
 
 A change at `b` means that candidates before `b` show the new outcome at one unknown rate, those from `b` on at another.
-Both rates carry Jeffreys' prior, Beta(1/2, 1/2), and are integrated out, so that a change is judged by the counts on
-either side of it, the ends' runs among them (a beta-binomial marginal likelihood).
+Both rates carry a prior (`plan.before_runs`) and are integrated out, so that a change is judged by the counts on either
+side of it, the ends' runs among them (a beta-binomial marginal likelihood).
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betaln, entr
 from scipy.stats import beta
 
-from labs.bisect.plan import Tally
+from labs.bisect.plan import Floats, Tally
 
-Floats = NDArray[np.float64]
-PRIOR = 0.5
+JEFFREYS = np.full((2, 2), 0.5)
 
 
 def _sides(seen: Tally) -> tuple[Floats, ...]:
@@ -26,23 +24,24 @@ def _sides(seen: Tally) -> tuple[Floats, ...]:
     return new[:-1], old[:-1], new[-1] - new[:-1], old[-1] - old[:-1]
 
 
-def posterior(seen: Tally) -> Floats:
+def posterior(seen: Tally, prior: Floats = JEFFREYS) -> Floats:
     """Probability that the change is at 1..n-1, of shape (n-1,)."""
     new_before, old_before, new_after, old_after = _sides(seen)
-    told = betaln(PRIOR + new_before, PRIOR + old_before) + betaln(PRIOR + new_after, PRIOR + old_after)
+    before = betaln(prior[0, 0] + new_before, prior[0, 1] + old_before)
+    told = before + betaln(prior[1, 0] + new_after, prior[1, 1] + old_after)
     weight = np.exp(told - told.max())
     made: Floats = weight / weight.sum()
     return made
 
 
-def information(seen: Tally, weight: Floats) -> Floats:
+def information(seen: Tally, weight: Floats, prior: Floats = JEFFREYS) -> Floats:
     """Expected information of one more run of each usable candidate on the place of the change, in nats; shape (n,).
 
     `weight` is the posterior of the place.
     """
     new_before, old_before, new_after, old_after = _sides(seen)
-    before = (PRIOR + new_before) / (2 * PRIOR + new_before + old_before)
-    after = (PRIOR + new_after) / (2 * PRIOR + new_after + old_after)
+    before = (prior[0, 0] + new_before) / (prior[0].sum() + new_before + old_before)
+    after = (prior[1, 0] + new_after) / (prior[1].sum() + new_after + old_after)
     size = len(seen.old)
     is_before = np.arange(size)[:, None] < np.arange(1, size)[None, :]
     rate = np.where(is_before, before, after)  # of the new outcome: (candidate, change)
@@ -83,6 +82,6 @@ def smallest(weight: Floats, confidence: float) -> tuple[int, int, float]:
 def differ(low: tuple[int, int], high: tuple[int, int]) -> float:
     """Probability that the high end shows the new outcome more often than the low end; each as (new, old) runs."""
     rate = (np.arange(2000) + 0.5) / 2000
-    above = beta.pdf(rate, PRIOR + high[0], PRIOR + high[1])
-    below = beta.cdf(rate, PRIOR + low[0], PRIOR + low[1])
+    above = beta.pdf(rate, 0.5 + high[0], 0.5 + high[1])
+    below = beta.cdf(rate, 0.5 + low[0], 0.5 + low[1])
     return float((above * below).sum() / above.sum())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from labs.bisect.axes import Wish
+from labs.bisect.axis import Wish
+from labs.bisect.changes import NEAR
+from labs.bisect.page import PAGE
 from labs.bisect.plan import Plan, effective
 from labs.bisect.search import Answer, Ask, decide, likelihoods
 from labs.bisect.step import Log, Step
@@ -19,6 +22,7 @@ from labs.report.record import replace_file
 STEPS = "steps.jsonl"
 EXIT_CODE = {"found": 0, "range": 4, "several": 4, "refused": 2, "unjudged": 3}
 WORTH_TELLING = 0.005  # probability
+SHOWN = 20  # changes at a boundary, on the terminal
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,19 @@ class Search:
         return f"first {self.plan.high}"
 
 
-def save(folder: Path, search: Search, log: Log, answer: Answer | None, fewest: Sequence[int] = ()) -> dict[str, Any]:
-    """Write bisect.json, whole or not at all, and return what it says; `fewest` are the patches that suffice."""
+@dataclass(frozen=True)
+class Found:
+    """What came of a search. `fewest` are the changes that suffice, `changes` what changed at each boundary."""
+
+    answer: Answer
+    fewest: Sequence[int] = ()
+    changes: Sequence[Sequence[str]] = ()
+
+
+def save(
+    folder: Path, search: Search, log: Log, titles: Mapping[str, str], found: Found | None = None
+) -> dict[str, Any]:
+    """Write bisect.json, whole or not at all, and return what it says; `titles` are those of the candidates."""
     plan = {**asdict(search.plan), "skips": sorted(search.plan.skips)}
     told = {
         "test": search.test,
@@ -48,8 +63,9 @@ def save(folder: Path, search: Search, log: Log, answer: Answer | None, fewest: 
         "pattern": search.pattern,
         "options": list(search.options),
         "smallest": search.smallest,
-        "fewest": list(fewest),
-        "answer": _answer(search.plan, answer) if answer else None,
+        "titles": dict(titles),
+        "fewest": list(found.fewest) if found else [],
+        "answer": _answer(search.plan, found) if found else None,
         "probabilities": probabilities(search.plan, log.steps),
         "steps": [step.to_json() for step in effective(search.plan, log.steps)],
     }
@@ -71,6 +87,22 @@ def load(folder: Path) -> tuple[Search, Log]:
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{folder / FILE} is malformed: {error!r}") from None
     return search, Log.open(folder / STEPS)
+
+
+def load_found(folder: Path, search: Search, steps: Log) -> tuple[dict[str, str], Found | None]:
+    """Titles of the candidates, and what came of the search as the log decides it now; None when it has not ended.
+
+    `load` has read the folder before.
+    """
+    move = decide(search.plan, steps.steps)
+    try:
+        row = json.loads((folder / FILE).read_bytes())
+        told = row["answer"] or {"boundaries": []}
+        changes = [[str(line) for line in edge["changes"]] for edge in told["boundaries"]]
+        titles = {str(name): str(title) for name, title in row["titles"].items()}
+        return titles, None if isinstance(move, Ask) else Found(move, tuple(row["fewest"]), changes)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadInput(f"{folder / FILE} is malformed: {error!r}") from None
 
 
 def replay(plan: Plan, steps: Sequence[Step]) -> list[tuple[Ask, Step]]:
@@ -97,7 +129,9 @@ def exit_code(answer: Answer) -> int:
     return EXIT_CODE[answer.kind] or (0 if answer.verified else 4)
 
 
-def _answer(plan: Plan, answer: Answer) -> dict[str, Any]:
+def _answer(plan: Plan, found: Found) -> dict[str, Any]:
+    answer = found.answer
+    changes = itertools.chain(found.changes, itertools.repeat([]))
     return {
         "kind": answer.kind,
         "exit_code": exit_code(answer),
@@ -108,15 +142,16 @@ def _answer(plan: Plan, answer: Answer) -> dict[str, Any]:
                 "after": plan.names[edge.low],
                 "culprits": list(plan.names[edge.low + 1 : edge.high + 1]),
                 "confidence": round(edge.confidence, 4),
+                "changes": list(lines),
             }
-            for edge in answer.boundaries
+            for edge, lines in zip(answer.boundaries, changes, strict=False)
         ],
     }
 
 
-def lines(search: Search, answer: Answer, titles: dict[str, str], fewest: Sequence[int] = ()) -> list[str]:
+def lines(search: Search, found: Found, titles: Mapping[str, str]) -> list[str]:
     """The answer for a person: what was found and how sure it is."""
-    names = search.plan.names
+    names, answer, fewest = search.plan.names, found.answer, found.fewest
     told = []
     for number, edge in enumerate(answer.boundaries):
         first = search.plan.high if number % 2 == 0 else search.plan.low
@@ -125,8 +160,13 @@ def lines(search: Search, answer: Answer, titles: dict[str, str], fewest: Sequen
         sure = f", probability {edge.confidence:.3f}" if edge.confidence < 1 else ""
         told.append(f"first {first}: {what}{title}, after {names[edge.low]}{sure}")
     told += [answer.note] if answer.note else []
+    for some in found.changes:
+        near = [line for line in some if NEAR.search(line)]
+        told += [f"  {line}" for line in (near or some)[:SHOWN]]
+        told += [f"  ({len(some)} changes in all, in {PAGE})"] if len(some) > min(SHOWN, len(near or some)) else []
     if fewest:
-        told.append(f"of patches 1 to {max(fewest)} these suffice: {', '.join(map(str, fewest))}")
+        some = ", ".join(f"{number} ({titles[str(number)]})" for number in fewest)
+        told.append(f"of changes 1 to {max(fewest)} these suffice: {some}")
     if answer.boundaries:
         told.append("both ends were run again at the end" if answer.verified else "the ends were NOT verified again")
     return told

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, log2
+from math import ceil, log, log2
 
 import numpy as np
 
-from labs.bisect.plan import TRIES, Plan, Tally, noisy, tally, wanted
-from labs.bisect.posterior import Floats, differ, groups, information, posterior, reluctance, smallest
+from labs.bisect.plan import TRIES, Floats, Plan, Tally, before_runs, noisy, tally, wanted
+from labs.bisect.posterior import differ, groups, information, posterior, reluctance, smallest
 from labs.bisect.segments import changes, doubtful
 from labs.bisect.step import Step
 
@@ -65,7 +65,7 @@ def likelihoods(plan: Plan, steps: Sequence[Step]) -> Floats:
     seen = tally(plan, steps)
     made = np.zeros(len(plan.names))
     if noisy(plan, seen):
-        made[1:] = posterior(seen)
+        made[1:] = posterior(seen, before_runs(plan))
         return made
     for low, high in _pairs(seen):
         made[low + 1 : high + 1] = 1 / (high - low) / len(_pairs(seen))
@@ -81,8 +81,10 @@ def _ends(plan: Plan, seen: Tally) -> Ask | Answer | None:
             if seen.skip[index] >= TRIES + seen.judged[index]:
                 return Answer("unjudged", note=f"{plan.names[index]} could not be judged")
             return Ask(index, "end", _left(plan, seen))
-        if wrong := _wrong(plan, seen, index):
+        if not plan.right and (wrong := _wrong(plan, seen, index)):
             return wrong
+    if plan.right:
+        return _claimed(plan, seen)
     sure = differ(*_counts(seen)) if noisy(plan, seen) else 1.0
     if sure >= SURE:
         return None
@@ -111,6 +113,24 @@ def _wrong(plan: Plan, seen: Tally, index: int) -> Answer | None:
     claimed, found = ("bad", "good") if index == plan.bad_end else ("good", "bad")
     runs = f" in {seen.judged[index]} runs" if seen.judged[index] > 1 else "; if the test is flaky, give it more --runs"
     return Answer("refused", note=f"{plan.names[index]} was said to be {claimed} and is {found}{runs}")
+
+
+def _claimed(plan: Plan, seen: Tally) -> Ask | Answer | None:
+    """Where it is known how often the test is right: run an end until it is as claimed, or is not, with confidence.
+
+    That an end is what the user says of it is held to be as likely as the confidence that is asked for.
+    """
+    for index in (plan.bad_end, len(plan.names) - 1 - plan.bad_end):
+        own, other = (seen.old, seen.new) if index == 0 else (seen.new, seen.old)
+        odds = (int(own[index]) - int(other[index])) * log(plan.right / (1 - plan.right))
+        odds += log(plan.confidence / (1 - plan.confidence))
+        if odds < -log(plan.confidence / (1 - plan.confidence)):
+            claimed = "bad" if index == plan.bad_end else "good"
+            told = f"{plan.names[index]} was said to be {claimed} and is not: {_rate(plan, seen, index)}"
+            return Answer("refused", note=told)
+        if own[index] <= other[index]:
+            return Ask(index, "end, until it is sure", _left(plan, seen))
+    return None
 
 
 def _wishes(plan: Plan, seen: Tally) -> Ask | None:
@@ -145,16 +165,16 @@ def _pairs(seen: Tally) -> list[tuple[int, int]]:
 
 
 def _noisy(plan: Plan, seen: Tally) -> Ask | Answer:
-    weight = posterior(seen)
+    weight = posterior(seen, before_runs(plan))
     first, last, mass = groups(seen, weight)
     if mass < plan.confidence:
-        gain = information(seen, weight)
+        gain = information(seen, weight, before_runs(plan))
         if gain.max() > NOTHING:
             left = 2 - int(seen.verified.sum()) + _unknown(weight, gain)
             return Ask(int((gain * reluctance(seen)).argmax()), f"tells most; {plan.names[first]} at {mass:.2f}", left)
         return _given_up(plan, seen)
-    several = changes(seen)
-    if len(several) == 1 and (doubt := doubtful(seen, first)) is not None:
+    several = changes(seen, before_runs(plan))
+    if len(several) == 1 and (doubt := doubtful(seen, first, before_runs(plan))) is not None:
         return Ask(doubt, f"speaks against {plan.names[first]} at {mass:.2f}", 3 - int(seen.verified.sum()))
     one = (Boundary(first - 1, last, mass),)
     found = tuple(Boundary(*pair) for pair in several) if len(several) > 1 else one
@@ -164,10 +184,10 @@ def _noisy(plan: Plan, seen: Tally) -> Ask | Answer:
 def _given_up(plan: Plan, seen: Tally) -> Answer:
     if not noisy(plan, seen):
         return _answer(plan, seen, tuple(Boundary(*pair) for pair in _pairs(seen)))
-    several = changes(seen)
+    several = changes(seen, before_runs(plan))
     if len(several) > 1:
         return _answer(plan, seen, tuple(Boundary(*pair) for pair in several))
-    first, last, mass = smallest(posterior(seen), plan.confidence)
+    first, last, mass = smallest(posterior(seen, before_runs(plan)), plan.confidence)
     return _answer(plan, seen, (Boundary(first - 1, last, mass),))
 
 
@@ -201,8 +221,8 @@ def _left(plan: Plan, seen: Tally) -> int:
         return ends + sum(ceil(log2(high - low)) for low, high in pairs)
     if seen.judged[0] < least or seen.judged[-1] < least:
         return ends + ceil(log2(len(plan.names) - 1))
-    weight = posterior(seen)
-    return ends + _unknown(weight, information(seen, weight))
+    weight = posterior(seen, before_runs(plan))
+    return ends + _unknown(weight, information(seen, weight, before_runs(plan)))
 
 
 def _unknown(weight: Floats, gain: Floats) -> int:

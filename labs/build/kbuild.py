@@ -19,7 +19,7 @@ from labs.command import run
 from labs.deadline import Deadline
 from labs.errors import BadInput, DoesNotCompile, LabError
 from labs.series import Applied, Series, apply
-from labs.source.trees import KernelSource
+from labs.source.trees import KernelSource, advance
 from labs.store import Store, digest, file_digest, remove_tree
 
 log = logging.getLogger("labs")
@@ -74,8 +74,11 @@ def built_kernel(store: Store, plan: Plan) -> KernelArtifacts:
 
     LabError when the base does not build; SeriesFailed when the base builds and the series does not apply or compile.
     """
-    objects = _objects(store, plan.base)
-    folder = objects if not plan.series else _patched(store, plan, objects)
+    if plan.source.base and not plan.series:
+        folder = _advanced(store, plan, _objects(store, Plan(plan.source.base, plan.tree, plan.config)))
+    else:
+        objects = _objects(store, plan.base)
+        folder = objects if not plan.series else _patched(store, plan, objects)
     facts = json.loads((folder / "facts.json").read_text())
     return KernelArtifacts(folder, facts["release"], facts["build_id"], facts["sha256"])
 
@@ -115,6 +118,31 @@ def _patched(store: Store, plan: Plan, base: Path) -> Path:
     if json.loads((folder / "facts.json").read_text())["build_id"] == _build_id(base):
         log.warning("%s makes the same binary as its base: it changes nothing that is built", names)
     return folder
+
+
+def _advanced(store: Store, plan: Plan, base: Path) -> Path:
+    """A commit upon the objects of another one: what changed between the two is made again. `plan.tree` is the other's.
+
+    SeriesFailed when it does not compile.
+    """
+
+    def make(folder: Path) -> None:
+        tree = folder / "tree"
+        run(["cp", "-al", str(plan.tree), str(tree)], Deadline(300, "linking the tree"))
+        changed = advance(plan.source, tree)
+        run(
+            ["cp", "-a", "--reflink=auto", str(base / "objects"), str(folder / "objects")],
+            Deadline(300, "copying objects"),
+        )
+        build = _Build(store, plan, tree, folder)
+        build.configure()  # Kconfig itself may have changed
+        build.compile(lambda file, line: "" if file in changed else " (in a file that did not change)")
+        build.collect(folder)
+        remove_tree(tree)
+        remove_tree(folder / "objects")
+
+    recipe = {**plan.recipe(), "base": base.name}
+    return store.build("patched", recipe, make, f"kernel {plan.source.origin}, {plan.config.name}")
 
 
 def _build_id(folder: Path) -> str:
@@ -177,7 +205,7 @@ class _Build:
         if blame is None:
             raise LabError(f"{self.plan.source.origin} does not compile: {where}", evidence=tail(self.log))
         guilty = blame(found["file"], int(found["line"])) if found else ""
-        names = " + ".join(series.name for series in self.plan.series)
+        names = " + ".join(series.name for series in self.plan.series) or self.plan.source.origin
         raise DoesNotCompile(f"{names} does not compile, its base does: {where}{guilty}", evidence=tail(self.log))
 
     def _progress(self) -> str:

@@ -17,6 +17,7 @@ from labs.errors import BadInput
 
 LINE = re.compile(r"(?:(CONFIG_\w+)=(.*)|# (CONFIG_\w+) is not set)")
 OPTIONAL = "# where it exists"
+MUST = "# must survive"  # line of a config of its own, after which every option is looked up in the result
 # A guest of the lab cannot be reached or judged without these; a user's own config must have them too.
 REQUIRED = (
     "CONFIG_64BIT", "CONFIG_PRINTK", "CONFIG_SERIAL_8250_CONSOLE", "CONFIG_BLK_DEV_INITRD", "CONFIG_DEVTMPFS",
@@ -81,8 +82,8 @@ def distro_config(text: str) -> Config:
 def missing(asked: Config, result: str, tree: Path) -> list[str]:
     """What was asked for and is not in the resulting .config, each with its reason.
 
-    Of a whole config only options that the tree does not know or that a guest needs are told: its own build would
-    drop the others too.
+    Of a whole config only options that a guest needs, or that stand after `MUST`, are told: its own build would drop
+    the others too.
     """
     got = {name: value for name, value, _ in options(result)}
     wanted = asked.wanted() if not asked.whole else _essential(asked)
@@ -96,7 +97,8 @@ def missing(asked: Config, result: str, tree: Path) -> list[str]:
 
 def _essential(asked: Config) -> dict[str, str]:
     given = asked.wanted()
-    return {name: "y" for name in REQUIRED if given.get(name) != "m"}
+    must = {name: value for name, value, _ in options(asked.text.partition(MUST)[2])}
+    return {name: "y" for name in REQUIRED if given.get(name) != "m"} | must
 
 
 def _reason(name: str, tree: Path) -> str:

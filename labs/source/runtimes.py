@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labs import catalog
-from labs.errors import BadInput
+from labs.command import run
+from labs.deadline import Deadline
+from labs.errors import BadInput, CommandFailed, LabError
 from labs.source.debian import Archive, Package
 from labs.version import debian_version_key
 
@@ -56,6 +58,18 @@ def _runtimes(archive: Archive) -> list[Runtime]:
                 runtime = Runtime(package.version, package.name, image.name, package.version, package)
                 found.setdefault((package.name, package.version, image.name), runtime)
     return sorted(found.values(), key=lambda runtime: (runtime.name, debian_version_key(runtime.version)))
+
+
+def module_versions() -> list[str]:
+    """Releases of runc as Go modules, oldest first, as the go client's proxy tells them; candidates for one are left
+    out. LabError when it cannot be asked."""
+    try:
+        told = run(["go", "list", "-m", "-versions", MODULE], Deadline(60, "asking for runc's versions"), cwd=Path("/"))
+    except CommandFailed as error:
+        raise LabError(
+            f"runc's versions cannot be asked for: {error}", mend="the go client must reach a module proxy"
+        ) from None
+    return [word for word in told.out.split()[1:] if re.fullmatch(r"v\d+\.\d+\.\d+", word)]
 
 
 def find_runtime(asked: str, archive: Archive) -> Runtime:

@@ -9,7 +9,8 @@ import re
 import shutil
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from labs import catalog
@@ -27,6 +28,7 @@ log = logging.getLogger("labs")
 RECIPE = 1  # raise it when the steps below change
 SOURCE = re.compile(r"linux-source-\d+\.\d+")
 CHUNK = 1 << 20
+PATHS = 500  # of one call of git; a longer line of arguments may be refused
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class KernelSource:
     url: str = ""
     path: Path | None = None  # a local tree, or a git repository when `commit` is set
     commit: str = ""
+    base: KernelSource | None = None  # another commit of the repository, upon whose objects this one may be built
 
     @property
     def pinned(self) -> bool:
@@ -113,7 +116,11 @@ def _tree_digest(path: Path) -> str:
 
 
 def _commit(asked: str, rest: str) -> KernelSource:
+    """A commit as `REPO#REV`, or as `REPO#BASE..REV` with the one that it is built upon."""
     name, _, revision = rest.partition("#")
+    if ".." in revision:  # never in the name of one commit (git-check-ref-format)
+        old, _, new = revision.partition("..")
+        return replace(_commit(asked, f"{name}#{new}"), base=_commit(asked, f"{name}#{old}"))
     path = Path(os.path.expanduser(name)).absolute()
     if not path.is_dir():
         raise BadInput(f"{path}: no such folder")
@@ -161,9 +168,9 @@ def _version(makefile: str, asked: str) -> str:
     return ".".join(found[1] for found in numbers if found)
 
 
-def _untar(tarball: Path, tree: Path) -> None:
+def _untar(tarball: Path, tree: Path, more: Sequence[str] = ()) -> None:
     """Unpack below `tree`, without the one folder that the archive has at its top. GNU tar keeps paths inside."""
-    argv = ["tar", "--no-same-owner", "--strip-components=1", "-xf", str(tarball), "-C", str(tree)]
+    argv = ["tar", "--no-same-owner", *more, "--strip-components=1", "-xf", str(tarball), "-C", str(tree)]
     run(argv, Deadline(900, f"unpacking {tarball.name}"))
 
 
@@ -174,6 +181,31 @@ def _export(source: KernelSource, tree: Path) -> None:
         git(own, "archive", "--format=tar", "--prefix=linux/", f"--output={tarball}", source.commit)
     _untar(tarball, tree)
     tarball.unlink()
+
+
+def advance(source: KernelSource, tree: Path) -> list[str]:
+    """Make a tree of `source.base` one of `source`, and return the paths that changed.
+
+    Changed files become new ones, with the time of now: the old ones may be hard links, and make goes by times.
+    """
+    assert source.path and source.base
+    with borrowed(source.path, source.commit) as own:
+        words = ["diff-tree", "-r", "-z", "--no-renames", "--name-status", source.base.commit, source.commit]
+        told = git(own, *words).split("\0")
+        states = dict(zip(told[1::2], told[::2], strict=False))  # path -> A, M, T or D
+        for name in states:
+            path = tree / name
+            if not path.parent.resolve().is_relative_to(tree.resolve()):
+                raise BadInput(f"{source.origin}: {name!r} leads out of the tree")
+            path.unlink(missing_ok=True)
+        there = [name for name, state in states.items() if state != "D"]
+        tarball = tree.parent / "changed.tar"
+        for at in range(0, len(there), PATHS):
+            archive = ["archive", "--format=tar", "--prefix=linux/", f"--output={tarball}", source.commit, "--"]
+            git(own, "--literal-pathspecs", *archive, *there[at : at + PATHS])
+            _untar(tarball, tree, ["--touch"])
+            tarball.unlink()
+    return list(states)
 
 
 def _download(url: str, sha256: str, target: Path) -> None:

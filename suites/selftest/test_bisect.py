@@ -5,17 +5,20 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from dataclasses import replace
 from math import ceil, log2
 from pathlib import Path
 
 import pytest
 from axis_model import Axis, Memory, step_at
 
-from labs.bisect.axes import Wish
+from labs.bisect.axis import Wish
 from labs.bisect.drive import bisect
+from labs.bisect.page import write_page
 from labs.bisect.plan import Plan, effective
-from labs.bisect.report import Search, exit_code, lines, load, probabilities, replay, save
+from labs.bisect.report import Found, Search, exit_code, lines, load, load_found, probabilities, replay, save
 from labs.bisect.search import Answer, Ask, decide
+from labs.bisect.simulate import limit, simulated
 from labs.bisect.step import Log, Step
 from labs.errors import BadInput
 
@@ -159,6 +162,27 @@ def test_a_flaky_predicate_is_placed_as_surely_as_was_asked() -> None:
     assert runs / 200 < 60
 
 
+def test_a_test_whose_rate_is_known_takes_few_runs() -> None:
+    """Right in 95 of 100 searches or more, in at most one and a half times what any search needs."""
+    one = simulated(17, right=0.8, confidence=0.95, searches=200, told=True)
+    assert one.right >= 190 and one.ratio <= 1.5, one
+
+
+@pytest.mark.parametrize(
+    "shown, note", [([0.2] * 9, "v8 was said to be bad and is not"), ([0.8] * 9, "v0 was said to be")]
+)
+def test_ends_that_are_not_as_claimed_where_the_rate_is_known(shown: list[float | None], note: str) -> None:
+    refused = [Axis(shown, seed=seed).search(right=0.8) for seed in range(30)]
+    told = [answer.note for answer in refused if answer.kind == "refused" and note in answer.note]
+    assert len(told) >= 24, refused
+
+
+def test_the_limit_on_runs() -> None:
+    """A sure test needs the logarithm; one that is right half the time never ends."""
+    assert limit(17, 0.999, 0.95) == pytest.approx(0.95 * 4 / 0.9886 + 0.43, abs=0.01)
+    assert limit(17, 0.51, 0.95) > 10_000
+
+
 def test_a_flaky_predicate_with_skips_is_a_range_as_sure() -> None:
     right = runs = 0
     for seed in range(20):
@@ -261,14 +285,36 @@ def test_bisect_json_is_read_back_and_told(tmp_path: Path) -> None:
         Wish("kernel", "v11", "v0"), "suites/x.py::test_y", axis.plan(start=("v3",), skips=frozenset({"v7"}))
     )
     answer = axis.search(log, start=("v3",), skips=frozenset({"v7"}))
-    row = save(tmp_path, search, log, answer)
+    titles, told = (
+        {"v4": "the fix"},
+        ["4: usb: near it", "4: sched/fair: the very thing", *["4: net: far from it"] * 30],
+    )
+    found = Found(answer, changes=[told])
+    row = save(tmp_path, search, log, titles, found)
     assert load(tmp_path) == (search, log)
-    assert row["answer"]["boundaries"] == [{"after": "v3", "culprits": ["v4"], "confidence": 1.0}]
+    assert load_found(tmp_path, search, log) == (titles, found)
+    (edge,) = row["answer"]["boundaries"]
+    assert edge == {"after": "v3", "culprits": ["v4"], "confidence": 1.0, "changes": told}
     assert row["answer"]["exit_code"] == 0 and row["looking_for"] == "first good"
-    assert lines(search, answer, {"v4": "the fix"}) == [
+    assert lines(search, found, titles) == [
         "first good: v4 (the fix), after v3",
+        "  4: sched/fair: the very thing",
+        "  (32 changes in all, in bisect.html)",
         "both ends were run again at the end",
     ]
+    page = write_page(tmp_path, row, lines(search, found, titles)).read_text()
+    assert page.count("<li>") == 32 and "first good: v4 (the fix), after v3" in page and "<rect" in page
+    assert load_found(tmp_path, search, Log(tmp_path / "none", log.steps[:2]))[1] is None
+
+
+def test_the_page_shows_what_it_is_given_as_text(tmp_path: Path) -> None:
+    axis, log = Axis(step_at(5, 2), signatures={}), Memory()
+    search = Search(Wish("kernel", "v0", "v4"), "suites/x.py::<b>", axis.plan())
+    answer = axis.search(log)
+    log.steps[1] = replace(log.steps[1], reason="<script>alert(1)</script>", evidence="a/<b>")
+    row = save(tmp_path, search, log, {}, Found(answer, changes=[["1: <img src=x>"]]))
+    page = write_page(tmp_path, row, []).read_text()
+    assert "<script" not in page and "<img" not in page and "<b>" not in page
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"plan": {}}', "\x00"])

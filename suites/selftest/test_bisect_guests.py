@@ -12,7 +12,8 @@ from archive import FakeArchive
 
 from labs import child
 from labs.bisect import guests
-from labs.bisect.axes import Wish, axis_of
+from labs.bisect.axes import axis_of
+from labs.bisect.axis import Wish
 from labs.bisect.guests import outcome
 from labs.bisect.step import Step
 from labs.child import Case
@@ -95,17 +96,25 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: FakeArchive
     return guests.Guests(axis, CASE, tmp_path / "r" / "bisect-1", archive, source="s")("6.1.190-1")
 
 
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 4, 5, 137, -9])
+@pytest.mark.parametrize("told", ["fail", "pass", "error"])
 def test_a_step_is_what_its_own_record_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: FakeArchive
+    told: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, archive: FakeArchive
 ) -> None:
+    """Unless pytest ended with anything else than 0 or 1: that is never bad, and never good."""
+
     def session(argv: list[str], *_: Any, **__: Any) -> Any:
         assert argv[argv.index("--known") + 1] == "ignore" and "suites/x.py::test_y[6.1.190-1_runc-z]" in argv
         run = Run.create(Path(argv[argv.index("--record") + 1]), {"6.1.190-1_runc": [CASE.name]}, {}, argv, 1)
-        run.cell("6.1.190-1_runc").add(replace(result("fail"), case=CASE.name))
-        return SimpleNamespace(out="", err="")
+        run.cell("6.1.190-1_runc").add(replace(result(told), case=CASE.name))
+        return SimpleNamespace(out="", err="", code=code)
 
     step = judged(tmp_path, monkeypatch, archive, session)
-    assert (step.outcome, step.reason, step.signature) == ("bad", "why", "register")
+    if code in (0, 1):
+        expected = {"fail": ("bad", "why"), "pass": ("good", "why"), "error": ("skip", "error: why")}[told]
+        assert (step.outcome, step.reason) == expected and step.signature == ("register" if told == "fail" else "")
+    else:
+        assert step.outcome == "skip" and not step.signature and (told == "error" or str(code) in step.reason)
     assert step.evidence == "bisect-1/steps/001-6.1.190-1" and step.key
 
 
@@ -116,7 +125,7 @@ def test_a_session_without_a_record_is_a_skip(
     def session(*_: Any, **__: Any) -> Any:
         if error:
             raise error
-        return SimpleNamespace(out="", err="lab error: no space\n\n")
+        return SimpleNamespace(out="", err="lab error: no space\n\n", code=3)
 
     step = judged(tmp_path, monkeypatch, archive, session)
     assert (step.outcome, step.reason) == ("skip", str(error) if error else "no record: lab error: no space")

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
+import time
 from pathlib import Path
 
 import pytest
 from archive import FakeArchive
-from fake_tree import CORE, FILES, patch, write_tree
+from fake_tree import CORE, FILES, git, patch, write_tree
 
 from labs.build.kbuild import Plan, built_kernel
-from labs.build.kconfig import Config, find_config, missing
+from labs.build.kconfig import MUST, Config, find_config, missing
+from labs.build.kernel import KernelArtifacts
 from labs.build.sandbox import Sandbox, tail
 from labs.deadline import Deadline
 from labs.errors import BadInput, DeadlineExpired, DoesNotApply, DoesNotCompile, LabError
 from labs.series import read
-from labs.source.trees import find_source, kernel_tree
+from labs.source.trees import advance, find_source, kernel_tree
 from labs.store import Store
 
 CONFIG = Config("small", "CONFIG_CGROUPS=y\nCONFIG_MEMCG=y\n")
@@ -179,3 +182,86 @@ def read_or_nothing(path: Path) -> bytes:
     with contextlib.suppress(OSError):
         return path.read_bytes()
     return b""
+
+
+# Commits, each upon the objects of another
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A base and four commits: one changes a file, one adds one and removes one, one does not compile, one mends it."""
+    tree = write_tree(tmp_path / "repo")
+    changes = {
+        "base": {"Documentation/old": "gone soon\n"},
+        "change": {"kernel/sched/core.c": CORE.replace("period * 2", "period * 3")},
+        "move": {"Documentation/old": None, ":odd name": "new\n"},
+        "break": {"include/lab.h": "#define LIMIT\n"},
+        "mend": {"include/lab.h": "#define LIMIT 4\n"},
+    }
+    git(tree, "init", "-q", "-b", "main")
+    for subject, files in changes.items():
+        for name, text in files.items():
+            path = tree / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text) if text else path.unlink()
+        git(tree, "add", "-A")
+        git(tree, "commit", "-qm", subject)
+        git(tree, "tag", subject)
+    return tree
+
+
+def commit_of(store: Store, repository: Path, revision: str) -> KernelArtifacts:
+    archive = FakeArchive(store.root)
+    source = find_source(f"git:{repository}#{revision}", archive)
+    return built_kernel(store, Plan(source, kernel_tree(store, archive, source.base or source), CONFIG))
+
+
+def test_a_commit_upon_another_is_the_kernel_that_it_is_alone(store: Store, repository: Path) -> None:
+    """What changed is made again, and nothing else; the tree that was borrowed is as before."""
+    upon = commit_of(store, repository, "base..change")
+    said = (upon.folder / "build.log").read_text()
+    assert "core.c" in said and "main.c" not in said
+    assert (
+        upon.build_id
+        == commit_of(store, repository, "change").build_id
+        != commit_of(store, repository, "base").build_id
+    )
+    assert commit_of(store, repository, "base..mend").build_id == commit_of(store, repository, "mend").build_id
+    archive = FakeArchive(store.root)
+    tree = kernel_tree(store, archive, find_source(f"git:{repository}#base", archive))
+    assert (tree / "kernel/sched/core.c").read_text() == CORE and (tree / "Documentation/old").exists()
+
+
+def test_a_commit_that_does_not_compile_is_no_fault_of_its_base(store: Store, repository: Path) -> None:
+    with pytest.raises(DoesNotCompile, match=r"does not compile, its base does: kernel/sched/core\.c:10"):
+        commit_of(store, repository, "base..break")
+
+
+def test_files_come_and_go(store: Store, repository: Path, tmp_path: Path) -> None:
+    archive = FakeArchive(store.root)
+    source = find_source(f"git:{repository}#base..move", archive)
+    tree = tmp_path / "w/tree"
+    shutil.copytree(kernel_tree(store, archive, find_source(f"git:{repository}#base", archive)), tree)
+    assert sorted(advance(source, tree)) == [":odd name", "Documentation/old", "kernel/sched/core.c"]
+    assert (tree / ":odd name").read_text() == "new\n" and not (tree / "Documentation/old").exists()
+    assert time.time() - (tree / ":odd name").stat().st_mtime < 60
+
+
+def test_a_change_through_a_link_stays_in_the_tree(store: Store, repository: Path, tmp_path: Path) -> None:
+    (repository / "out").symlink_to(tmp_path)
+    git(repository, "add", "-A")
+    git(repository, "commit", "-qm", "link")
+    tree = tmp_path / "w/tree"
+    tree.mkdir(parents=True)
+    (tree / "Documentation").symlink_to(tmp_path)
+    with pytest.raises(BadInput, match="leads out of the tree"):
+        advance(find_source(f"git:{repository}#base..move", FakeArchive(store.root)), tree)
+
+
+def test_an_option_that_must_survive_and_does_not(store: Store, plan: Plan) -> None:
+    """As a candidate of a search over options whose dependency comes later: refused, with Kconfig's reason."""
+    config = Config("candidate", f"CONFIG_DEBUG_EXTRA=y\n{MUST}\nCONFIG_MEMCG=y\n", whole=True)
+    with pytest.raises(BadInput) as caught:
+        built_kernel(store, Plan(plan.source, plan.tree, config))
+    assert "CONFIG_MEMCG is n, asked was y: Kconfig:4: depends on CGROUPS" in caught.value.evidence
+    assert "DEBUG_EXTRA" not in caught.value.evidence
