@@ -20,7 +20,7 @@ from labs.store import Store, digest
 # follows it; a guess for whoever plans, no limit.
 COSTS = {
     "built": (600, 900), "tree": (700, 2600), "source": (700, 2600), "patched": (60, 30), "kernel": (30, 150),
-    "image": (60, 250), "build-root": (90, 900), "runtime": (40, 50), "runtime-tree": (60, 100),
+    "image": (60, 250), "box": (120, 900), "build-root": (90, 900), "runtime": (40, 50), "runtime-tree": (60, 100),
 }  # fmt: skip
 OTHERWISE = (5, 5)
 COMPILES = ("built", "tree", "source", "patched", "runtime", "runtime-tree", "build-root")
@@ -72,7 +72,9 @@ def parts(found: prepare.Found) -> frozenset[str]:
     ]
     runtime = [found.runtime.module, str(found.runtime.path), found.runtime.version if series["runc"] else ""]
     kernel_id, runtime_id = digest([*kernel, series["kernel"]]), digest([*runtime, series["runc"]])
-    return frozenset({f"kernel {kernel_id}", f"runtime {runtime_id}", f"image {found.runtime.image}"})
+    return frozenset(
+        {f"kernel {kernel_id}", f"runtime {runtime_id}", f"image {found.cell.provider} {found.runtime.image}"}
+    )
 
 
 def builds(cells: Iterable[tuple[str, prepare.Found]], lacks: Callable[[prepare.Found], NotMade | None]) -> list[Build]:

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -133,11 +133,11 @@ class LiveView(View):
         for column in ("runs now", "cases", "so far", "expected"):
             table.add_column(column, overflow="fold")
         for child in children:
-            so_far = span(child.seconds), span(child.task.seconds)
-            table.add_row(Text(child.task.id), self._cases(child.task), *so_far)
+            times = span(child.seconds), span(child.task.seconds)
+            table.add_row(Text(child.task.id), self._cases(child.task), *times)
         counts = f"{self.done} of {self.cells} cells, {len(queue.waiting)} wait"
-        table.caption = f"{counts}, {span(self.passed)}, about {span(self.left)} left"
-        self.live.update(table, refresh=True)
+        so_far = Text(f"{counts}, {span(self.passed)} so far, about {span(self.left)} left")
+        self.live.update(Group(table, so_far), refresh=True)
 
     def _cases(self, task: Task) -> str:
         if task.build:
