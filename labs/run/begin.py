@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from labs import prepare
-from labs.errors import BadInput
+from labs.errors import BadInput, LabError
 from labs.matrixfile import Planned
 from labs.provision.accel import known
 from labs.provision.qemu import MachineSpec
@@ -20,7 +21,7 @@ from labs.report.record import RUN_FILE, Run
 from labs.run.builds import Build, builds, lacking
 from labs.run.collect import Collected, collect
 from labs.run.past import Past
-from labs.run.plan import ARCHIVE_FILE, PLAN_FILE, Plan, Request, pin, todo
+from labs.run.plan import ARCHIVE_FILE, PLAN_FILE, Plan, Request, pin, source, todo
 from labs.run.schedule import Need, Task
 from labs.source.debian import Archive
 
@@ -51,12 +52,14 @@ def draft(
     request: Request, archive: Archive, find: Callable[[Request, Sequence[Planned]], Collected] = collect
 ) -> Draft:
     """Plan what is asked for; BadInput when a name points nowhere, before anything is made."""
+    if any("-" in spec.split("+") for spec in request.series):
+        raise BadInput("--series -: a run of many processes cannot read standard input", mend="save it as a file")
     rows = {row.cell.id: row for row in request.rows()}
     pins = {name: pin(prepare.find(row.cell, archive)) for name, row in rows.items()}
     request = replace(request, full=request.full or any(row.full for row in rows.values()))
     found = find(request, list(rows.values()))
     kept = {name: row for name, row in rows.items() if name in found.cases}
-    plan = Plan(request, kept, {name: pins[name] for name in kept}, found.exclusive)
+    plan = Plan(request, kept, {name: pins[name] for name in kept}, found.exclusive, str(Path.cwd()), source())
     return Draft(plan, dict(found.cases), found.deselected, archive)
 
 
@@ -99,9 +102,17 @@ class Tasks:
 
     def builds(self, cells: Sequence[str]) -> dict[str, Build]:
         """What must be made first, by the id of its task."""
-        founds = {cell: self.plan.found(cell, self.archive) for cell in cells}
+        founds: dict[str, prepare.Found] = {}
+        for cell in cells:
+            with contextlib.suppress(LabError):  # no longer what was planned: its own pytest will say so
+                founds[cell] = self.plan.found(cell, self.archive)
         made = builds(founds.items(), lacking(self.archive.store, self.archive))
         return {build.id: build for build in made}
+
+    def listed(self, cells: Mapping[str, Sequence[str]], builds: Mapping[str, Build], cores: int) -> list[Task]:
+        """All tasks: the builds, then the cells with those of their cases that are to run."""
+        made = [build.task(cores) for build in builds.values()]
+        return [*made, *(self.cell(cell, cases, list(builds.values())) for cell, cases in cells.items())]
 
     def cell(self, cell: str, cases: Sequence[str], builds: Sequence[Build] = ()) -> Task:
         """The task of a cell for some of its cases; those that ask for cores of their own get all that it has CPUs.

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from labs.deadline import Deadline
 from labs.errors import NoSpace
 from labs.provision.budget import RESERVE_MB, available_memory_mb
 from labs.report.record import Run, append_line
+from labs.run.begin import Tasks
 from labs.run.builds import Build
 from labs.run.children import Child, settle, start_build, start_cell, stop
 from labs.run.past import TASKS_FILE
-from labs.run.plan import Plan, todo
-from labs.run.schedule import Need, Queue, Task
+from labs.run.plan import todo
+from labs.run.schedule import Need, Queue
 from labs.run.show import View
 
 POLL = 0.1
@@ -32,14 +33,13 @@ def host(records: Path) -> Need:
 
 
 class Drive:
-    """One run, driven to its end. `cells` gives the task of a cell again, for the cases that are left."""
+    """One run, driven to its end."""
 
     def __init__(
-        self, run: Run, plan: Plan, queue: Queue, builds: Mapping[str, Build], cell_task: Callable[[str], Task],
-        scratch: Path, view: View,
-    ) -> None:  # fmt: skip
-        self.run, self.plan, self.queue, self.builds = run, plan, queue, builds
-        self.cell_task, self.scratch, self.view = cell_task, scratch, view
+        self, run: Run, tasks: Tasks, queue: Queue, builds: Mapping[str, Build], scratch: Path, view: View
+    ) -> None:
+        self.run, self.tasks, self.queue, self.builds = run, tasks, queue, builds
+        self.scratch, self.view = scratch, view
         self.children: list[Child] = []
         self.waited = ""
         self.idle = Deadline(PATIENCE, "a guest to fit")
@@ -65,7 +65,7 @@ class Drive:
             if task.build:
                 self.children.append(start_build(self.run, task, self.builds[task.id].cell, self.scratch))
             else:
-                self.children.append(start_cell(self.run, task, self.plan.request.suites, self.scratch))
+                self.children.append(start_cell(self.run, task, self.tasks.plan.request.suites, self.scratch))
             self.view.started(task)
         if why and why != self.waited and "jobs run" not in why:
             self.view.said(why)
@@ -93,7 +93,7 @@ class Drive:
         record = self.run.cell(child.task.id)
         again = todo(record)
         if again:
-            self.queue.put(self.cell_task(child.task.id))
+            self.queue.put(self.tasks.cell(child.task.id, again))
         self.view.ended(child, record.results(), again, self.children, self.queue)
 
     def _note(self, child: Child, code: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from labs import matrixfile, prepare
 from labs.casebook import ATTEMPTS
+from labs.child import source_digest
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.matrixfile import Planned
@@ -70,17 +71,27 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """`rows` and `pins` are by the cell's id; `exclusive` are the cases that ask for cores of their own."""
+    """`rows` and `pins` are by the cell's id; `exclusive` are the cases that ask for cores of their own; `folder` is
+    where paths begin, `source` the digest of the lab and its suites."""
 
     request: Request
     rows: Mapping[str, Planned]
     pins: Mapping[str, Pin]
     exclusive: frozenset[str] = frozenset()
+    folder: str = ""
+    source: str = ""
 
     def to_json(self) -> dict[str, Any]:
         rows = {name: asdict(row) for name, row in self.rows.items()}
         told = {"request": asdict(self.request), "rows": rows, "pins": dict(self.pins)}
-        return told | {"exclusive": sorted(self.exclusive)}
+        return told | {"exclusive": sorted(self.exclusive), "folder": self.folder, "source": self.source}
+
+    def check_source(self) -> None:
+        """BadInput when the run would go on with another lab, or other suites, than it has begun with."""
+        if self.folder != str(Path.cwd()):
+            raise BadInput(f"the run was planned in {self.folder}, this is {Path.cwd()}", mend=f"cd {self.folder}")
+        if self.source != source():
+            raise BadInput("the lab or its suites have changed since the run was planned", mend="start a new run")
 
     def found(self, cell_id: str, archive: Archive) -> prepare.Found:
         """What the cell names, as it was when the run was planned; LabError when that is no more."""
@@ -99,11 +110,17 @@ def load(folder: Path) -> Plan:
     try:
         told = json.loads(path.read_bytes())
         rows = {name: Planned(**{**row, "cell": Cell(**row["cell"])}) for name, row in told["rows"].items()}
-        return Plan(Request.from_json(told["request"]), rows, told["pins"], frozenset(told["exclusive"]))
+        where = told["folder"], told["source"]
+        return Plan(Request.from_json(told["request"]), rows, told["pins"], frozenset(told["exclusive"]), *where)
     except OSError as error:
         raise BadInput(f"{folder} is no run of `labs run`: {PLAN_FILE}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{path} is malformed: {error!r}") from None
+
+
+def source() -> str:
+    """Digest of what decides about verdicts here, besides the cells; empty where there is no lab."""
+    return source_digest() if Path("conftest.py").exists() else ""
 
 
 def pin(found: prepare.Found) -> dict[str, str]:

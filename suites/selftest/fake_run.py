@@ -64,11 +64,11 @@ class Labs:
             "TMPDIR": str(self.root / "tmp"),
         }
 
-    def start(self, *argv: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *argv: str, folder: Path | None = None, **environment: str) -> subprocess.Popen[str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         return subprocess.Popen(
             [sys.executable, "-m", "fake_labs", *argv],
-            cwd=self.root, env=env | self.environment() | environment, text=True, start_new_session=True,
+            cwd=folder or self.root, env=env | self.environment() | environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 

@@ -40,6 +40,8 @@ def test_one_record_of_all_cells_and_one_report(tmp_path: Path) -> None:
     assert (labs.root / "report/index.html").exists() and (ended.run.path / "report/junit.xml").exists()
     assert "3 of 3 cells" in ended.err and "6.1_runc: started, expected" in ended.err
     assert list((labs.root / "tmp").iterdir()) == []
+    elsewhere = labs.end(labs.start("run", "--resume", str(ended.run.path), folder=tmp_path))
+    assert elsewhere.code == 2 and f"the run was planned in {labs.root}" in elsewhere.err
     with held(ended.run.path):
         second = labs.run("--resume", str(ended.run.path))
         assert is_held(ended.run.path)
@@ -47,6 +49,10 @@ def test_one_record_of_all_cells_and_one_report(tmp_path: Path) -> None:
     assert second.code == 2 and "is being run by another process" in second.err
     again = labs.run("--resume", str(ended.run.path))
     assert again.code == 0 and len(labs.boots()) == 3  # nothing is left to do
+    with (labs.root / "conftest.py").open("a") as lab:
+        lab.write("# other\n")
+    other = labs.run("--resume", str(ended.run.path))
+    assert other.code == 2 and "the lab or its suites have changed since the run was planned" in other.err
 
 
 def test_infrastructure_trouble_is_tried_again_on_a_fresh_guest_and_never_hidden(tmp_path: Path) -> None:
@@ -187,6 +193,7 @@ BAD = [
     (["test_it.py", "--set", "smoke"], "--set without a matrix"),
     (["test_it.py", "--matrix", "m.toml"], "m.toml:2: no variant 'odd'"),
     (["test_it.py", "--matrix", "gone.toml"], "gone.toml: No such file or directory"),
+    (["test_it.py", "--series", "-"], "--series -: "),
     ([], "no suite is named"),
     (["--resume", "gone"], "gone is no run of `labs run`"),
     (["--resume", "gone", "--kernel", "6.1"], "--resume goes on with what is planned"),
