@@ -17,7 +17,7 @@ from labs.errors import BadInput, LabError
 from labs.matrixfile import Planned
 from labs.provision.accel import known
 from labs.provision.qemu import MachineSpec
-from labs.report.record import RUN_FILE, Run
+from labs.report.record import RUN_FILE, CellRecord, Run
 from labs.run.builds import Build, builds, lacking
 from labs.run.collect import Collected, collect
 from labs.run.past import Past
@@ -130,4 +130,4 @@ class Tasks:
 
 def left(run: Run) -> dict[str, list[str]]:
     """Cell -> its cases that have no outcome yet; cells that are finished are not in it."""
-    return {cell: cases for cell in run.plan if (cases := todo(run.cell(cell)))}
+    return {cell: cases for cell in run.plan if (cases := todo(CellRecord(run, cell)))}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from dataclasses import dataclass, replace
@@ -87,10 +88,14 @@ def find_kernel(asked: str, archive: Archive) -> Kernel:
 def matches(asked: str, version: str) -> bool:
     if asked == version:
         return True
-    if not re.fullmatch(r"\d+(\.\d+)+", asked):
-        return False
-    numbers = tuple(int(part) for part in asked.split("."))
-    return upstream_of(version)[: len(numbers)] == numbers
+    numbers = _numbers(asked)
+    return bool(numbers) and upstream_of(version)[: len(numbers)] == numbers
+
+
+@functools.cache
+def _numbers(asked: str) -> tuple[int, ...]:
+    """Of a line or an upstream version; empty for any other name."""
+    return tuple(int(part) for part in asked.split(".")) if re.fullmatch(r"\d+(\.\d+)+", asked) else ()
 
 
 def _nearest(asked: str, kernels: list[Kernel]) -> str:

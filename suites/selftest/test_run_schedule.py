@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from archive import FakeArchive
+from archive import ROWS, FakeArchive, package
 
-from labs.matrixfile import read
+from labs.matrixfile import Planned
 from labs.run.begin import Tasks, draft, repeat
 from labs.run.builds import Build, NotMade, builds
 from labs.run.collect import Collected
 from labs.run.past import GUESS, START, Past, past
-from labs.run.plan import Plan, Request
+from labs.run.plan import Request
 from labs.run.schedule import Need, Queue, Task, expected_seconds
 from labs.run.show import span
 from labs.source.debian import Archive
@@ -112,36 +113,37 @@ def test_past_runs_tell_how_long_and_torn_lines_do_not_matter(tmp_path: Path) ->
 
 MATRIX = f"""\
 [axes]
-kernel = {[f"6.1.{n}" for n in range(100)]}
-runtime = {[f"runc@1.0.{n}" for n in range(100)]}
+kernel = {[f"6.1.{n}-1" for n in range(100)]}
+runtime = {[f"runc@v1.0.{n}" for n in range(100)]}
 
 [[exclude]]
-cells = "6.1.1_*"
+cells = "6.1.1-1_*"
 reason = "old"
 
 [[override]]
-cells = "6.1.2_*"
+cells = "6.1.2-1_*"
 memory_mb = 2048
 """.replace("'", '"')
 
 
+def collected(request: Request, rows: Sequence[Planned]) -> Collected:
+    cells = [row.cell.id for row in rows]
+    return Collected(dict.fromkeys(cells, ("it.a", "it.b")), 1, frozenset({"it.b"}))
+
+
 def test_ten_thousand_cells_are_expanded_and_planned_in_under_two_seconds(tmp_path: Path) -> None:
     (tmp_path / "matrix.toml").write_text(MATRIX)
+    kernels = [package(f"linux-image-6.1.0-{n}-cloud-amd64", f"6.1.{n}-1") for n in range(100)]
+    archive = FakeArchive(tmp_path, [*ROWS, *kernels])
     began = time.process_time()
-    rows = [row for row in read(tmp_path / "matrix.toml").rows if not row.excluded]
-    plan = Plan(Request(), {row.cell.id: row for row in rows}, {})
-    tasks = Tasks(plan, Past(), FakeArchive(tmp_path))
-    cells = [tasks.cell(name, ["it.a", "it.b"]) for name in plan.rows]
-    took = expected_seconds(Need(24576, 16, 10**6), 16, cells)
+    made = draft(Request(("suites/x",), matrix=str(tmp_path / "matrix.toml")), archive, collected)
+    tasks = Tasks(made.plan, Past(), archive)
+    cells = tasks.listed(made.cases, {}, 16)
+    took = expected_seconds(Need(65536, 32, 10**6), 16, cells)
     assert time.process_time() - began < 2
-    assert len(cells) == 9900
+    assert len(cells) == 9900 and made.plan.pins["6.1.99-1_runc@v1.0.99"]["kernel"] == "6.1.99-1"
     assert took == pytest.approx(sum(cell.seconds for cell in cells) / 16, rel=0.01)
     assert {cell.need.memory_mb for cell in cells} == {1536, 2560}
-
-
-def collected(request: Request, rows: object) -> Collected:
-    cells = [row.cell.id for row in request.rows()]
-    return Collected(dict.fromkeys(cells, ("it.a", "it.b")), 1, frozenset({"it.b"}))
 
 
 def test_names_are_resolved_once_and_a_plan_reads_back(tmp_path: Path) -> None:
