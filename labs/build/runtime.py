@@ -52,8 +52,8 @@ def packaged_runtime(store: Store, archive: Archive, runtime: Runtime) -> Path:
 
     def make(folder: Path) -> None:
         unpack(deb, folder / "tree")
-        (program,) = [path for path in (folder / "tree").rglob(runtime.name) if path.parent.name in ("bin", "sbin")]
-        program.rename(folder / runtime.name)
+        found = [path for path in (folder / "tree").rglob(runtime.name) if path.parent.name in ("bin", "sbin")]
+        next(path for path in found if not path.is_symlink()).rename(folder / runtime.name)  # bin has a link to sbin
         remove_tree(folder / "tree")
 
     return store.build("packaged", {"sha256": runtime.package.sha256}, make) / runtime.name

@@ -10,10 +10,12 @@ import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from labs.build.runtime import packaged_runtime
 from labs.deadline import Deadline
 from labs.errors import BadInput, DeadlineExpired, GuestLost, KernelFailed, LabError
 from labs.provision import ssh
@@ -21,6 +23,8 @@ from labs.provision.hosts import RemoteHost, provider_for, taken
 from labs.provision.install import BEGIN, END, _grub, own_parameters
 from labs.provision.qemu import MachineSpec
 from labs.session import Result
+from labs.source.debian import Package
+from labs.source.runtimes import Runtime
 from labs.store import Store
 
 KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIKZ5cm1zZQ3Zt2bTnLcXk0m0m0m0m0m0m0m0m0m0m0m0"
@@ -293,3 +297,21 @@ def test_a_machine_that_does_not_come_back(
     with caplog.at_level(logging.ERROR, "labs"), told, boot(FakeMachine(silent=True)):
         pytest.fail("booted")
     assert "was not restored" in caplog.text
+
+
+def test_the_program_of_a_package_with_a_link_to_it(tmp_path: Path) -> None:
+    """As Debian's runc has one: usr/bin/runc leads to usr/sbin/runc."""
+    tree = tmp_path / "tree"
+    for folder in ("DEBIAN", "usr/sbin", "usr/bin", "usr/share/doc/runc"):
+        (tree / folder).mkdir(parents=True)
+    (tree / "DEBIAN/control").write_text(
+        "Package: runc\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n"
+    )
+    (tree / "usr/sbin/runc").write_text("the program")
+    (tree / "usr/bin/runc").symlink_to("../sbin/runc")
+    subprocess.run(
+        ["dpkg-deb", "--build", str(tree), str(tmp_path / "runc.deb")], check=True, stdout=subprocess.DEVNULL
+    )
+    archive: Any = SimpleNamespace(fetch=lambda package: tmp_path / "runc.deb")
+    runtime = Runtime("runc", "runc", "bookworm", "1", Package("runc", "1", "bookworm", "x" * 64, 1, ""))
+    assert packaged_runtime(Store(tmp_path / "store"), archive, runtime).read_text() == "the program"
