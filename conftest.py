@@ -21,10 +21,10 @@ from typing import Any, NoReturn
 import pytest
 from rich.console import Console
 
-from labs import prepare
+from labs import executed, judged, prepare
 from labs.casebook import Bench, boot, named, verdict_of
 from labs.errors import BadInput, GuestLost, KernelFailed, LabError
-from labs.invariant.known import explain
+from labs.invariant.known import today
 from labs.invariant.verdict import Verdict
 from labs.matrix import Cell
 from labs.matrixfile import Planned, asked
@@ -36,6 +36,7 @@ from labs.report.table import table
 from labs.run.collect import TOLD
 from labs.run.leftovers import orphaned
 from labs.run.plan import ARCHIVE_FILE, Plan, load, todo
+from labs.signoff import capsule
 from labs.source.debian import Archive
 from labs.store import Store
 
@@ -46,6 +47,7 @@ FOUND = pytest.StashKey[dict[Cell, prepare.Found]]()
 RUN = pytest.StashKey[Run]()
 VERDICT = pytest.StashKey[Verdict]()
 HISTORIES = pytest.StashKey[tuple[str, ...]]()
+JUDGED = pytest.StashKey[str]()
 DESELECTED = pytest.StashKey[int]()
 
 
@@ -58,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--provider", default="qemu", help="qemu, vagrant, ssh (default: qemu)")
     lab.addoption("--ssh", action="append", default=[], metavar="USER@HOST:PORT", help="a machine that runs; repeats")
     lab.addoption("--matrix", default="", metavar="FILE", help="the cells of a matrix file, as ci/matrix.toml")
+    lab.addoption("--capsule", default="", metavar="FOLDER", help="the cell of a capsule that labs replay has opened")
     lab.addoption("--set", default="", metavar="NAME", help="only this set of the matrix; may switch --full on")
     lab.addoption("--cell", action="append", default=[], metavar="GLOB", help="only cells whose id matches; repeats")
     lab.addoption("--record", default="records", metavar="DIR", help="where the evidence goes (default: records/)")
@@ -67,6 +70,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--join", default="", help=argparse.SUPPRESS)  # for labs run: a part of the run of that folder
     lab.addoption("--tell-plan", action="store_true", help=argparse.SUPPRESS)  # for labs run: what was collected
     lab.addoption("--virtual-time", action="store_true", help="guests of one vCPU; time is what their code costs")
+    lab.addoption("--executed", action="store_true", help="note which functions that the series changes are run")
     lab.addoption("--keep-guest", action="store_true", help="hold a cell's guest at its end until Enter is pressed")
     lab.addoption(
         "--known", choices=["report", "ignore"], default="report", help="known defects: own outcome, or plain failures"
@@ -102,6 +106,9 @@ def _planned(config: pytest.Config) -> dict[Cell, Planned]:
     options = config.option
     if options.join:
         return _joined(config)
+    if options.capsule:
+        cell = capsule.opened(Path(options.capsule)).cell
+        return {cell: Planned(cell)}
     provider = options.provider if options.matrix else provider_for(options.provider, options.ssh)
     axes = {"kernels": options.kernel, "runtimes": options.runtime, "provider": provider}
     axes |= {"variants": options.variant, "series": options.series}
@@ -226,6 +233,9 @@ def _find(config: pytest.Config) -> dict[Cell, prepare.Found]:
         archive = config.stash[ARCHIVE] = Archive.as_of(store, Path(config.option.join) / ARCHIVE_FILE)
         return {cell: config.stash[JOINED].found(cell.id, archive) for cell in config.stash[CELLS]}
     archive = config.stash[ARCHIVE] = Archive(store)
+    if config.option.capsule:
+        found = capsule.opened(Path(config.option.capsule)).found
+        return {found.cell: found}
     return {cell: prepare.find(cell, archive) for cell in config.stash[CELLS]}
 
 
@@ -248,14 +258,20 @@ def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
     config = request.config
     archive = config.stash[ARCHIVE]
     record = config.stash[RUN].cell(cell.id)
-    artifacts = prepare.prepare(config.stash[FOUND][cell], archive.store, archive)
+    if config.option.capsule:
+        artifacts = capsule.opened(Path(config.option.capsule)).artifacts(archive.store, archive)
+    else:
+        artifacts = prepare.prepare(config.stash[FOUND][cell], archive.store, archive)
     artifacts = prepare.in_virtual_time(artifacts) if config.option.virtual_time else artifacts
     record.write_artifacts(artifacts.to_json())
     planned = config.stash[CELLS][cell]
     spec = prepare.machine(artifacts, planned.sizes, hosts=planned.hosts)
+    functions = executed.changed(artifacts.found, archive.store, archive) if config.option.executed else ()
     with boot(artifacts, record, spec) as (booted, attempts):
         record.write_facts(booted.facts)
-        yield Bench(booted, record, config.option.seed, config.option.full, attempts)
+        made = Bench(booted, record, config.option.seed, config.option.full, attempts)
+        with executed.watching(made, functions, booted.guest.console.path.parent):
+            yield made
         if config.option.keep_guest:
             _hold(config, booted)
 
@@ -282,11 +298,16 @@ class Judge:
 
     def __call__(self, verdict: Verdict, files: Sequence[str] = (), probe: str = "") -> None:
         """`files`: names of the files judged; `probe`: name of the report that the verdict rests on."""
-        if self.item.config.option.known == "report":
-            rows, bench = self.bench.known_defects(), self.bench
-            verdict = explain(verdict, rows, bench.kernel, files, bench.runtime)
+        day = today().isoformat() if self.item.config.option.known == "report" else ""
+        context = judged.Context(tuple(files), self.bench.kernel, day, self.bench.mended, self.bench.runtime)
+        saved = self.bench.saved(probe)
+        if verdict.call:
+            self.item.stash[JUDGED] = judged.save(
+                verdict.call, context, self.bench.record.path, case_name(self.item), saved[0] if saved else ""
+            )
+        verdict = context.explained(verdict)
         self.item.stash[VERDICT] = verdict
-        self.item.stash[HISTORIES] = self.bench.saved(probe)
+        self.item.stash[HISTORIES] = saved
         if verdict.outcome == "fail":
             pytest.fail(verdict.reason, pytrace=False)
         if verdict.outcome == "known":
@@ -386,7 +407,7 @@ def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict, er
         case if call.when != "teardown" else f"{case} (teardown)",  # the case's own outcome stands beside it
         verdict.outcome, verdict, call.duration, verdict.reason,
         attempts=bench.attempts if bench else getattr(error, "attempts", 1),
-        started=started, histories=item.stash.get(HISTORIES, ()),
+        started=started, histories=item.stash.get(HISTORIES, ()), judged=item.stash.get(JUDGED, ""),
         console=bench.console_of(case) if bench and bad else "", replay=_replay(item) if bad else "",
     )  # fmt: skip
     item.config.stash[RUN].cell(cell).add(result)

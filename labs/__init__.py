@@ -15,12 +15,15 @@
     model       a small cgroup v2 in Python, and random sequences that it must explain
     probe       what was done in the guest -> History, Outcome
     invariant   pure functions: History -> Verdict
+    judged      what a verdict was judged of, kept and judged again
     report      Record on disk -> JUnit, HTML; many runs -> what changed, Markdown, what stands against shipping
     pipeline    a matrix file -> the files of CI services
     casebook    what a suite works with: a cell's guest, its histories, its record
+    executed    which functions that a series changes run in a guest, seen from outside
     child       a pytest session asked from the outside, its record read
     run         many cells in one run: planned and pinned, built once, in parallel, resumable
     compare     two cells compared by how long operations take, boot by boot
+    signoff     is a series safe to ship? its cells, the rules, sign-off.json and its check; capsules
     bisect      the first bad, or first good, kernel, runtime, patch, commit or option by one case of a suite
 
 Imports run one way, later stages import earlier ones only; errors, deadline, command, tomlfile and version serve all.

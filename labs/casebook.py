@@ -117,9 +117,14 @@ class Bench:
         version = told.get("version", UNKNOWN)
         return (told["name"], upstream_of(version)) if version != UNKNOWN else None
 
+    @property
+    def mended(self) -> tuple[str, ...]:
+        """What the cell's series says it mends: a known defect of that id is no excuse there."""
+        return tuple(sorted(self.booted.artifacts.found.mends))
+
     def known_defects(self) -> list[catalog.Known]:
-        """The table of known defects, without those that the cell's series says it mends: they are no excuse there."""
-        return [row for row in catalog.known_defects() if row.id not in self.booted.artifacts.found.mends]
+        """The table of known defects, without those that the cell's series says it mends."""
+        return [row for row in catalog.known_defects() if row.id not in self.mended]
 
     @property
     def accelerator(self) -> str:

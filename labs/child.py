@@ -13,19 +13,10 @@ from labs.deadline import Deadline
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.report.record import CaseResult, Run
-from labs.store import digest, file_digest
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
 CODE = "pytest.code"
 COLLECT_SECONDS = 120.0
-SUFFIXES = (".py", ".toml", ".c", ".h", ".config")  # of files that decide about a verdict, besides the cell
-
-
-def source_digest(root: Path = Path()) -> str:
-    """Digest of the files of the lab and its suites."""
-    files = [root / "conftest.py", *sorted((root / "labs").rglob("*")), *sorted((root / "suites").rglob("*"))]
-    files = [path for path in files if path.suffix in SUFFIXES and "selftest" not in path.parts and path.is_file()]
-    return digest([[str(path), file_digest(path)] for path in files])
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from labs.run.leftovers import is_held
 from labs.store import Store, remove_tree
 
 BISECT_FILE = "bisect.json"  # marks the folder of a search, with the records of its steps (labs/bisect/report.py)
+PLAN_FILE = "plan.json"  # marks that of a proof (labs/prove) or of a sign-off (labs/signoff); runs of cells have it too
 MARK = (b"-name", b"cgroup-lab")  # on every QEMU command line of the lab
 
 
@@ -28,8 +29,9 @@ def clean(store: Store, records: Path, *, dry_run: bool) -> Iterator[str]:
         yield f"{verb} guest with pid {pid}"
     for folder in store.shrink(0, dry_run=dry_run):
         yield f"{verb} {folder}"
-    kept = (RUN_FILE, BISECT_FILE) if records.is_dir() else ()
-    leftovers = [path.parent for name in kept for path in records.glob(f"*/{name}") if not is_held(path.parent)]
+    kept = (RUN_FILE, BISECT_FILE, PLAN_FILE) if records.is_dir() else ()
+    folders = dict.fromkeys(path.parent for name in kept for path in records.glob(f"*/{name}"))
+    leftovers = [folder for folder in folders if not is_held(folder)]
     caches = sorted((store.root / "ccache").glob("*"))
     for run in [*caches, *leftovers, *_stale_folders()]:
         if not dry_run:

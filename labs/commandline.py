@@ -19,14 +19,19 @@ from labs.errors import LabError
 # Commands that bring large libraries (plots, statistics): imported when they are asked for, so that no other waits.
 ON_USE = {
     "bisect": ("labs.bisect.ask", "bisect_"),
+    "capsule": ("labs.signoff.capsules", "capsule_"),
     "compare": ("labs.compare.ask", "compare"),
     "ci": ("labs.run_commands", "ci"),
     "diff": ("labs.run_commands", "diff"),
     "run": ("labs.run.ask", "run_"),
+    "history": ("labs.run_commands", "history"),
     "index": ("labs.run_commands", "index"),
     "judge": ("labs.bisect.judge", "judge"),
     "prove": ("labs.prove.command", "prove"),
+    "replay": ("labs.signoff.capsules", "replay"),
+    "signoff": ("labs.signoff.command", "signoff"),
     "summary": ("labs.run_commands", "summary"),
+    "verify": ("labs.signoff.command", "verify_"),
 }
 
 

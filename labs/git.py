@@ -45,6 +45,16 @@ def git(repository: Path, *words: str, ceiling: Path | None = None, stdout: Path
     return command.run(argv, Deadline(SECONDS, f"git {words[0]}"), stdout=stdout).out.strip()
 
 
+def user() -> str:
+    """Name and address of whoever works here, as git would write them into a commit; '' when it knows none."""
+    told = [
+        command.run(["git", "config", "--global", "--get", f"user.{name}"], Deadline(20, "git config"), expect=None)
+        for name in ("name", "email")
+    ]
+    name, email = (one.out.strip() for one in told)
+    return f"{name} <{email}>" if name and email else ""
+
+
 @contextlib.contextmanager
 def borrowed(repository: Path, commit: str) -> Iterator[Path]:
     """A bare repository with the objects of another, and nothing else of it; `commit` is any of its full names."""

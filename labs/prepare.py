@@ -29,7 +29,7 @@ from labs.source.debian import Archive
 from labs.source.kernels import Kernel, find_kernel
 from labs.source.runtimes import Runtime, find_runtime
 from labs.source.trees import KernelSource, find_source, kernel_tree
-from labs.store import Store, file_digest
+from labs.store import Store, file_digest, kept_digest
 from labs.version import RuntimeVersion
 
 BOOLEAN = {"1": "Y", "0": "N"}  # how a parameter of type bool is read (kernel/params.c, param_get_bool)
@@ -106,6 +106,8 @@ class Artifacts:
             "image": self.root.parent.name,
             "initramfs": self.initrd.parent.name,
             "agent_sha256": file_digest(self.agent),
+            "image_sha256": kept_digest(self.root),
+            "initramfs_sha256": file_digest(self.initrd),
             "qemu": qemu_version(),
             "accelerator": {"name": self.accelerator.name, "reason": self.accelerator.reason},
         }
@@ -255,6 +257,8 @@ def boot(artifacts: Artifacts, logs: Path | None = None, spec: qemu.MachineSpec 
     spec = spec or machine(artifacts)
     with provider_of(artifacts.found.cell.provider).boot(spec, artifacts.keys, logs) as guest:
         facts = guest.facts()
+        if artifacts.found.cell.provider == "qemu":
+            facts["qemu_arguments"] = qemu.arguments(spec, Path("FOLDER"), Path("BOOT"))
         release = artifacts.kernel.release if artifacts.found.kernel.packages else ""
         guest.verify(Asked(release, artifacts.kernel.build_id, spec.command_line()), facts)
         facts |= verify_config(guest, artifacts.kernel.folder / "config") if artifacts.found.source else {}

@@ -16,10 +16,11 @@ from labs.matrixfile import read
 from labs.pipeline import FORMATS, pipeline
 from labs.report.changes import changes, worse
 from labs.report.gather import gather, runs_in
+from labs.report.history import histories
 from labs.report.index import write_index
 from labs.report.markdown import markdown
 from labs.report.record import Run
-from labs.report.required import NEVER, read_required, unmet
+from labs.report.required import NEVER, of_case, read_required, unmet
 
 a_path = click.Path(path_type=Path)
 
@@ -82,6 +83,28 @@ def ci(form: str, matrix: Path) -> None:
     Example: labs ci --format github > .github/workflows/lab.yml
     """
     print(pipeline(read(matrix), form), end="")
+
+
+@click.command()
+@click.option("--case", "pattern", default="*", metavar="GLOB", help="Only cases whose name matches.")
+@click.option("--flaky", is_flag=True, help="Only those that contradict themselves; exit 1 when there is one.")
+@click.argument("records", nargs=-1, type=a_path, metavar="[RUN|FOLDER]...")
+@as_json
+def history(records: Sequence[Path], pattern: str, flaky: bool, as_json: bool) -> None:
+    """Tell what each case gave over the runs on record (default: those in records/), of equal binaries each.
+
+    Example: labs history --flaky records
+    """
+    found = [one for one in histories(runs_in(records or [Path("records")])) if of_case(one.case, pattern)]
+    shown = [one for one in found if one.flaky or not flaky]
+    rows = [
+        {"cell": one.cell, "case": one.case, "build_id": one.build_id[:12], "outcomes": one.counts} for one in shown
+    ]
+    if rows or as_json:
+        show([row | {"flaky": one.flaky} for row, one in zip(rows, shown, strict=True)], as_json)
+    else:
+        print("no such case" if not found else "no case contradicts itself")
+    sys.exit(1 if flaky and shown else 0)
 
 
 @click.command()

@@ -40,6 +40,16 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
+def kept_digest(path: Path) -> str:
+    """sha256 of a large file of an entry, hex; worked out once and kept beside it, for entries never change."""
+    kept = path.with_name(f"{path.name}.sha256")
+    if not kept.exists():
+        part = kept.with_name(f"{kept.name}.{os.getpid()}")
+        part.write_text(file_digest(path))
+        part.replace(kept)
+    return kept.read_text()
+
+
 class Store:
     """One folder of entries: `<kind>/<hash>/`, each with its `recipe.json`."""
 

@@ -11,10 +11,11 @@ from pathlib import Path
 from labs import prepare
 from labs.bisect.axis import Axis
 from labs.bisect.step import Step
-from labs.child import CODE, Case, collect, results, session, source_digest
+from labs.child import CODE, Case, collect, results, session
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.report.record import CaseResult, Run
+from labs.report.session import source_digest
 from labs.signatures import ANY_SIGNATURE, SIGNATURES
 from labs.source.debian import Archive
 from labs.store import digest

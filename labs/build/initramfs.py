@@ -17,6 +17,7 @@ from labs.source.debian import Archive, unpack
 from labs.store import Store, digest, remove_tree
 
 SCRIPTS = ("init", "rc", "serve", "inittab.net", "inittab.serial", "sshd.conf")
+KEY_FILES = {"keys/authorized_keys": "client.pub", "keys/host_key": "host"}  # in the initramfs -> of the lab
 MODES = {"init": 0o755, "rc": 0o755, "serve": 0o755}
 
 
@@ -56,10 +57,10 @@ def initramfs(store: Store, archive: Archive, kernel: KernelArtifacts, agent: Pa
             (root / "agent").write_bytes(agent.read_bytes())
             (root / "agent").chmod(0o755)
             (root / "keys").mkdir()
-            (root / "keys/authorized_keys").write_bytes((keys / "client.pub").read_bytes())
-            (root / "keys/host_key").write_bytes((keys / "host").read_bytes())
+            for name, source in KEY_FILES.items():
+                (root / name).write_bytes((keys / source).read_bytes())
         _add_modules(kernel, wanted, root / "modules")
-        _pack(root, folder / "initrd")
+        pack(root, folder / "initrd")
         remove_tree(root)
 
     recipe = {
@@ -81,7 +82,7 @@ def measuring_initramfs(agent: Path, plan: str, folder: Path) -> Path:
     (root / "agent").write_bytes(agent.read_bytes())
     (root / "agent").chmod(0o755)
     (root / "plan").write_text(plan)
-    _pack(root, folder / "initrd")
+    pack(root, folder / "initrd")
     return folder / "initrd"
 
 
@@ -101,7 +102,8 @@ def _add_modules(kernel: KernelArtifacts, wanted: list[str], folder: Path) -> No
     (folder / "order").write_text("".join(f"{name}\n" for name in order))
 
 
-def _pack(root: Path, target: Path) -> None:
+def pack(root: Path, target: Path) -> None:
+    """A tree as a cpio file; equal trees give equal files, but for times."""
     names = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
     argv = ["cpio", "--quiet", "--create", "--format=newc", "--owner=0:0", "--reproducible"]
     run(argv, Deadline(60, "packing the initramfs"), stdin="\n".join(names).encode(), stdout=target, cwd=root)

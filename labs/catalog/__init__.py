@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from dataclasses import dataclass
+from datetime import date
 from importlib.resources import files
 from typing import Any
 
@@ -30,6 +31,7 @@ class Known:
     `ranges` are half-open pairs of upstream versions (`until` may be empty: not fixed yet). `signature` is a regular
     expression that the verdict's reason must match, so that another violation of the same invariant stays a failure.
     `runtimes`: a defect of a container runtime, which only these (name, from, until) have.
+    After the day `expires` the row explains nothing any more: somebody has to look again.
     """
 
     id: str
@@ -38,6 +40,7 @@ class Known:
     ranges: tuple[tuple[str, str], ...]
     signature: str
     source: str
+    expires: date
     runtimes: tuple[tuple[str, str, str], ...] = ()
 
 
@@ -63,6 +66,7 @@ def known_defects() -> tuple[Known, ...]:
             signature=row["signature"],
             source=row["source"].strip(),
             runtimes=tuple((name, low, high) for name, low, high in row.get("runtimes", ())),
+            expires=row["expires"],
         )
         for row in read("known")["known"]
     )

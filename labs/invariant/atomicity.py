@@ -17,7 +17,7 @@ import numpy as np
 from labs.invariant.findings import KINDS, Findings, examine, torn_reads
 from labs.invariant.readback import Updates, by_group, group_of, writers_of
 from labs.invariant.refusal import REFUSAL_KINDS, Refusals
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 from labs.invariant.zones import overlaps
 from labs.probe.history import Register
 
@@ -28,6 +28,7 @@ MIN_OVERLAPS = 100
 MIN_REJECTED = 20  # refusing a value is deterministic: 20 meet each of a file's few invalid values more than once
 
 
+@pure
 def linearizable(
     registers: Sequence[Register], *, minimum_operations: int = MIN_OPERATIONS, minimum_overlaps: int = MIN_OVERLAPS
 ) -> Verdict:
@@ -68,6 +69,7 @@ def linearizable(
     return Verdict(name, "pass", reason, looked_at, figures)
 
 
+@pure
 def no_lost_update(
     registers: Sequence[Register], *, minimum_operations: int = MIN_OPERATIONS, minimum_overlaps: int = MIN_OVERLAPS
 ) -> Verdict:
@@ -112,6 +114,7 @@ def no_lost_update(
     return Verdict(name, "pass", f"{reason}; {looked_at['overlaps']:.0f} overlapped", looked_at, counts)
 
 
+@pure
 def rejected_write(registers: Sequence[Register], *, minimum_rejected: int = MIN_REJECTED) -> Verdict:
     """Judge "rejected write leaves the old value", from the errno that each value must give (Register.expect).
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from labs.invariant.verdict import Step, Verdict
+from labs.invariant.verdict import Step, Verdict, pure
 from labs.probe.steps import OWN_CODES, STEPS, ContainerStep
 
 
+@pure
 def container_steps(steps: Sequence[ContainerStep], *, planned: int) -> Verdict:
     """Judge "every container step succeeds": each container was created, started, asked, killed and deleted, each
     time with exit code 0.
@@ -69,6 +70,7 @@ def _concurrent(steps: Sequence[ContainerStep]) -> int:
     return int(np.max(begun - np.searchsorted(ends, starts, side="right"), initial=0))
 
 
+@pure
 def nothing_left(before: Mapping[str, Sequence[str]], after: Mapping[str, Sequence[str]]) -> Verdict:
     """Judge "nothing is left behind" from two listings by kind, as {"cgroups": [...], "mounts": [...]}.
 

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 
 from labs.console import Event, known_emulator_fault
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 
 INVARIANT = "quiet kernel"
 # What a guest does next after its emulator has corrupted it: one of three such guests went on to a double fault.
 CONSEQUENCES = ("oops", "panic")
 
 
+@pure
 def quiet_kernel(events: Iterable[Event], *, seconds: float, lines: int) -> Verdict:
     """Judge what the console said during a test.
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 from labs.stats import quantile
 
 MIN_SAMPLES = 100  # the fewest whose 99th percentile is not simply their maximum
 EMULATED = ("tcg",)  # accelerators whose guest time follows the host's load and not the kernel's work
 
 
+@pure
 def latency(name: str, samples_ns: ArrayLike, accelerator: str, bound_us: float) -> Verdict:
     """Judge "p99 of `name` is at most `bound_us` microseconds" over durations in ns.
 

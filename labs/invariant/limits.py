@@ -6,12 +6,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 
-from labs.invariant.verdict import Step, Verdict
+from labs.invariant.verdict import Step, Verdict, pure
 from labs.probe.limits import Meeting, Setting, Start, Write
 
 SLOWER = 4  # times the slowest update that was taken: by so much must even the fastest refused one exceed it to be slow
 
 
+@pure
 def limits_in_force(starts: Sequence[Start], wanted: Mapping[str, str], *, planned: int) -> Verdict:
     """Judge "limits are in force when a container starts": the first thing that each container does is to read its own
     limits, and they are those of its configuration (OCI runtime-spec 1.0, lifecycle: the environment is created before
@@ -40,6 +41,7 @@ def limits_in_force(starts: Sequence[Start], wanted: Mapping[str, str], *, plann
     return Verdict(name, "pass", f"all {len(told)} containers started with their limits", looked_at, figures)
 
 
+@pure
 def refused_once(settings: Sequence[Setting], *, planned: int) -> Verdict:
     """Judge "a refused limit is refused once": a create with a value that the kernel refuses (EINVAL, ERANGE) writes
     it once and fails, and an update with one takes no longer than those that are taken.
@@ -97,6 +99,7 @@ def _shown(writes: Sequence[Write]) -> tuple[Step, ...]:
     )
 
 
+@pure
 def no_waiting(meetings: Sequence[Meeting], *, planned: int) -> Verdict:
     """Judge "containers do not wait for each other": a create comes to its end while that of another container, whose
     group shares nothing with it, is held just before a write; no lock of the kernel is held there.

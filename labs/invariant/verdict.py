@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ParamSpec
 
 # Worst first; a set of verdicts is as bad as its worst member.
 SEVERITY = ("fail", "error", "not-run", "inconclusive", "unproven", "known", "pass", "skip")
@@ -32,6 +35,14 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Call:
+    """The function that gave a verdict, and all that it was given: enough to judge again."""
+
+    by: str  # a name in JUDGES
+    arguments: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Outcome of one invariant. `looked_at` says how much was seen, as {'operations': 812345, 'overlaps': 40211}."""
 
@@ -43,13 +54,16 @@ class Verdict:
     counterexample: tuple[Step, ...] = ()
     evidence: str = ""  # raw text: console lines, standard error of a failed step
     known: str = ""  # id of the known defect that explains a violation
+    call: Call | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.outcome not in SEVERITY:
             raise ValueError(f"no such outcome: {self.outcome}")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        row = asdict(replace(self, call=None))
+        del row["call"]
+        return row
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Verdict:
@@ -63,3 +77,21 @@ def worst(outcomes: list[str]) -> str:
     'inconclusive'
     """
     return min(outcomes, key=SEVERITY.index, default="not-run")
+
+
+P = ParamSpec("P")
+JUDGES: dict[str, Callable[..., Verdict]] = {}
+
+
+def pure(function: Callable[P, Verdict]) -> Callable[P, Verdict]:
+    """Mark a function that judges by its arguments alone: its verdicts carry the call, so that it can be made again."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def judged(*args: P.args, **kwargs: P.kwargs) -> Verdict:
+        given = dict(signature.bind(*args, **kwargs).arguments)
+        return replace(function(*args, **kwargs), call=Call(name, given))
+
+    name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+    JUDGES[name] = judged
+    return judged

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from labs.deadline import Deadline
-from labs.invariant.verdict import Step, Verdict
+from labs.invariant.verdict import Call, Step, Verdict, pure
 from labs.model.act import NEVER_RETURNED, Case, Ran, Told
 from labs.model.explain import Undecided, Wrong, reads, without, wrong
 from labs.model.saved import dump
@@ -50,6 +50,10 @@ class Judged:
             if found:
                 self.wrongs.append(without(found, kernel, reads))
 
+    def looked_at(self, concurrent: bool) -> dict[str, float]:
+        seen: dict[str, float] = {"sequences": self.sequences, "steps": self.steps}
+        return seen | ({"overlapping steps": self.overlaps} if concurrent else {})
+
 
 def overlaps(ran: Ran) -> int:
     """Steps of lanes that ran while a step of another lane ran."""
@@ -70,25 +74,44 @@ def examine(
 
     `replay`: the command that does the same again.
     """
-    judged = Judged()
+    judged, rans = Judged(), []
     for cases in batches:
-        judged.add(run(cases), kernel)
+        rans += run(cases)
+        judged.add(rans[-len(cases) :], kernel)
         if judged.wrongs:
             break
-    name = CONCURRENT if concurrent else SEQUENTIAL
-    looked_at: dict[str, float] = {"sequences": judged.sequences, "steps": judged.steps}
-    if concurrent:
-        looked_at["overlapping steps"] = judged.overlaps
     if judged.wrongs:
+        name, looked_at = name_of(concurrent), judged.looked_at(concurrent)
         examples = smallest(judged.wrongs, attempts(run, kernel, effort), kernel, effort.seconds)
         return [(failed(name, judged, looked_at, found, replay), files_of(found, kernel)) for found in examples]
+    call = Call(f"driver.{explained.__name__}", {"rans": rans, "kernel": kernel, "concurrent": concurrent})
+    return [(replace(_held(judged, concurrent), call=call), ())]
+
+
+def name_of(concurrent: bool) -> str:
+    return CONCURRENT if concurrent else SEQUENTIAL
+
+
+@pure
+def explained(rans: Sequence[Ran], kernel: Kernel, *, concurrent: bool) -> Verdict:
+    """Judge runs that are there: does the model explain all of them?"""
+    judged = Judged()
+    judged.add(rans, kernel)
+    if judged.wrongs:
+        reason = f"{len(judged.wrongs)} of {judged.sequences} sequences are not explained: {judged.wrongs[0]}"
+        return Verdict(name_of(concurrent), "fail", reason, judged.looked_at(concurrent))
+    return _held(judged, concurrent)
+
+
+def _held(judged: Judged, concurrent: bool) -> Verdict:
+    name, looked_at = name_of(concurrent), judged.looked_at(concurrent)
     if judged.undecided:
         reason = f"nothing can be said of {judged.undecided} of {judged.sequences} sequences"
-        return [(Verdict(name, "inconclusive", reason, looked_at), ())]
+        return Verdict(name, "inconclusive", reason, looked_at)
     if not judged.steps or (concurrent and not judged.overlaps):
-        return [(Verdict(name, "inconclusive", "no steps ran at the same time", looked_at), ())]
+        return Verdict(name, "inconclusive", "no steps ran at the same time", looked_at)
     reason = f"the model explains all {judged.steps} steps of {judged.sequences} sequences"
-    return [(Verdict(name, "pass", reason, looked_at), ())]
+    return Verdict(name, "pass", reason, looked_at)
 
 
 def smallest(wrongs: Sequence[Wrong], attempt: Attempt, kernel: Kernel, seconds: float) -> list[Wrong]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from labs.invariant.verdict import Step, Verdict
+from labs.invariant.verdict import Step, Verdict, pure
 from labs.probe.script import NEVER, Op, Outcome
 
 ROOT = "/sys/fs/cgroup/lab-promise"  # every group of a promise is below this one; made and removed by the runner
@@ -80,6 +80,7 @@ class Promise:
         return [row.op for row in self.rows]
 
 
+@pure
 def judge(promise: Promise, rounds: Sequence[Sequence[Outcome]]) -> Verdict:
     """Judge the outcomes of each round; the first violation is shown with the operations that led to it.
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from labs.child import source_digest
 from labs.commandline import show
 from labs.errors import BadInput
 from labs.matrix import DEFAULT_KERNEL, DEFAULT_RUNTIME
@@ -24,6 +23,7 @@ from labs.prove.boots import CLEAN, Boot, Log, Prover, planned
 from labs.prove.defects import Defect, chosen, clean_cell, defects
 from labs.prove.tally import against, clean, statuses
 from labs.report.record import replace_file
+from labs.report.session import source_digest
 from labs.source.debian import Archive
 from labs.store import Store
 

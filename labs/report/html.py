@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from labs.invariant.verdict import SEVERITY, worst
@@ -128,18 +128,24 @@ def _fact(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-_ENVIRONMENT = Environment(
-    loader=PackageLoader("labs.report", "."),
-    autoescape=True,
-    finalize=_finalize,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_ENVIRONMENT.filters |= {
-    "seen": text.seen,
-    "reason": text.reason,
-    "number": text.number,
-    "fact": _fact,
-    "identity": text.identity,
-}
+def environment(*packages: str) -> Environment:
+    """Templates of these packages, and of this one: all text escaped, whatever a guest has put into it."""
+    made = Environment(
+        loader=ChoiceLoader([PackageLoader(package, ".") for package in (*packages, "labs.report")]),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "seen": text.seen,
+        "reason": text.reason,
+        "number": text.number,
+        "fact": _fact,
+        "identity": text.identity,
+    }
+    return made
+
+
+_ENVIRONMENT = environment()

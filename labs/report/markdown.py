@@ -28,26 +28,26 @@ def markdown(title: str, cells: Sequence[CellOutcome], against: Sequence[Unmet] 
     headline = worst([result.outcome for result in results])
     if against is not None:  # a planted fault that was caught is a fail, and no reason not to ship
         headline = "may not ship" if against else "may ship"
-    parts = [f"## {headline}: {_text(title)}"]
+    parts = [f"## {headline}: {plain(title)}"]
     if against is not None:
         parts.append(_verdict(against))
-    parts.append(_table(("cell", "outcome", "cases", "what ran", "record"), [_cell_row(one, link) for one in cells]))
+    parts.append(rows_of(("cell", "outcome", "cases", "what ran", "record"), [_cell_row(one, link) for one in cells]))
     bad = [
-        (_code(one.cell), _code(result.case), result.outcome, _text(reason(result)))
+        (code(one.cell), code(result.case), result.outcome, plain(reason(result)))
         for one in cells
         for result in sorted(one.results, key=lambda result: SEVERITY.index(result.outcome))
         if not {result.outcome, *result.earlier} <= {"pass", "skip"}
     ]
     if bad:
-        parts += ["### What did not just pass", _table(("cell", "case", "outcome", "reason"), bad)]
+        parts += ["### What did not just pass", rows_of(("cell", "case", "outcome", "reason"), bad)]
     return "\n\n".join(parts) + "\n"
 
 
 def _verdict(against: Sequence[Unmet]) -> str:
     if not against:
         return "**May ship:** all that must have passed has."
-    rows = [(_code(one.cell), _code(one.case), one.outcome, _text(one.why)) for one in against]
-    return f"**May not ship:** {len(against)} against it.\n\n{_table(('cell', 'case', 'outcome', 'why'), rows)}"
+    rows = [(code(one.cell), code(one.case), one.outcome, plain(one.why)) for one in against]
+    return f"**May not ship:** {len(against)} against it.\n\n{rows_of(('cell', 'case', 'outcome', 'why'), rows)}"
 
 
 def _cell_row(one: CellOutcome, link: str) -> tuple[str, ...]:
@@ -55,24 +55,24 @@ def _cell_row(one: CellOutcome, link: str) -> tuple[str, ...]:
     told = ", ".join(f"{counts[outcome]} {outcome}" for outcome in SEVERITY if counts[outcome])
     facts = identity(CellRecord(one.run, one.cell).facts()) if one.run else {}
     ran = ", ".join(f"{name} {facts[name]}" for name in SHOWN if name in facts)
-    record = _code(one.run.path.name) if one.run else ""
+    record = code(one.run.path.name) if one.run else ""
     record = f"[{record}]({link})" if record and link else record
-    return (_code(one.cell), worst([result.outcome for result in one.results]), told, _text(ran), record)
+    return (code(one.cell), worst([result.outcome for result in one.results]), told, plain(ran), record)
 
 
-def _table(head: Sequence[str], rows: Sequence[Iterable[str]]) -> str:
+def rows_of(head: Sequence[str], rows: Sequence[Iterable[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows[:ROWS]]
     told = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     return told if len(rows) <= ROWS else f"{told}\n\n... and {len(rows) - ROWS} more"
 
 
-def _text(text: str) -> str:
+def plain(text: str) -> str:
     """Text that stays text, in one line, whatever a guest has put into it."""
     line = " ".join(clean(text).split())
     line = line if len(line) <= LENGTH else line[: LENGTH - 1] + "…"
     return re.sub(r"([\\`*_\[\]|~!#@])", r"\\\1", html.escape(line, quote=False))
 
 
-def _code(name: str) -> str:
+def code(name: str) -> str:
     """A name as code, which nothing in it can end."""
     return f"`{' '.join(clean(name).split()).replace('`', chr(39)).replace('|', chr(92) + '|')}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ WIDTH, MARGIN, ROW, LANE_HEAD, AXIS = 760, 12, 24, 20, 30
 LABEL_LENGTH = 48
 
 QUANTILES = {"p50": ("o", "#1f77b4"), "p99": ("D", "#ff7f0e"), "max": ("|", "#d62728")}
+EFFECTS = {"regression": "#d62728", "within": "#1f77b4"}
+RATES = {"base": "#d97706", "patched": "#1f77b4"}
 _FIGURE_KEY = re.compile(r"(?:(.+) )?(p50|p99|max) us")
 # Matplotlib takes no 'currentColor'. Ink is drawn in a colour that is used for nothing else, then replaced, so that
 # a plot is dark on light and light on dark like the page around it.
@@ -113,6 +115,97 @@ def latencies(results: Sequence[CaseResult]) -> list[Latency]:
 
 def latency_svg(rows: Sequence[Latency], title: str) -> str:
     """A dot plot, one row an operation, as an <svg> element; equal input gives equal bytes."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for name, (marker, colour) in QUANTILES.items():
+            points = [(row.quantiles[name], index) for index, row in enumerate(rows) if name in row.quantiles]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker, color=colour, label=name, markeredgewidth=2, markersize=6)
+        axes.set_xscale("log")
+        axes.set_xlim(*_decades([value for row in rows for value in row.quantiles.values()]))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        _name_rows(axes, [row.operation for row in rows])
+        axes.set_xlabel("latency, us (log)")
+        axes.set_title(clean(title), fontsize=9)
+        figure.legend(loc="outside upper right", ncols=3, frameon=False)
+
+    return _svg(1.3 + 0.32 * len(rows), draw)
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often something was wrong: `low` and `high` are the ends of its interval; `kind` has a colour of its own."""
+
+    name: str
+    kind: str
+    rate: float
+    low: float
+    high: float
+
+
+def rates_svg(rows: Sequence[Rate], title: str) -> str:
+    """Rates with their intervals, one row each, on a logarithmic axis: a rate of 0 is an arrow from its upper end."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for index, row in enumerate(rows):
+            colour = RATES.get(row.kind, "#7a7f87")
+            axes.plot([max(row.low, row.high / 1e3), row.high], [index, index], color=colour, linewidth=2)
+            if row.rate > 0:
+                axes.plot([row.rate], [index], "o", color=colour, markersize=6)
+            else:
+                axes.plot([row.high], [index], "|", color=colour, markersize=10, markeredgewidth=2)
+        axes.set_xscale("log")
+        axes.set_xlim(*_decades([value for row in rows for value in (row.high / 1e2, row.high)]))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        _name_rows(axes, [row.name for row in rows])
+        axes.set_xlabel("share that was wrong (log)")
+        axes.set_title(clean(title), fontsize=9)
+
+    return _svg(1.1 + 0.45 * len(rows), draw)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A change in parts (0.05: 5 % more), with its interval; `kind` has a colour of its own."""
+
+    name: str
+    kind: str
+    effect: float
+    low: float
+    high: float
+
+
+def effects_svg(rows: Sequence[Effect], bound: float, title: str) -> str:
+    """Effects with their intervals in percent, one row each; the bound is a dashed line."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        for index, row in enumerate(rows):
+            colour = EFFECTS.get(row.kind, "#7a7f87")
+            axes.plot([100 * row.low, 100 * row.high], [index, index], color=colour, linewidth=2)
+            axes.plot([100 * row.effect], [index], "o", color=colour, markersize=6)
+        axes.axvline(0, color=_INK, alpha=0.4, linewidth=0.8)
+        axes.axvline(100 * bound, color=EFFECTS["regression"], linewidth=1, linestyle="--")
+        _name_rows(axes, [row.name for row in rows])
+        axes.set_xlabel("slower than the base, %; dashed: the bound")
+        axes.set_title(clean(title), fontsize=9)
+
+    return _svg(1.1 + 0.32 * len(rows), draw)
+
+
+def _name_rows(axes: Any, names: Sequence[str]) -> None:
+    shown = ["\n".join(line[-60:] for line in clean(name).split("\n")) for name in names]
+    axes.set_yticks(range(len(names)), shown)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="x", which="both", color=_INK, alpha=0.15)
+
+
+def _svg(height: float, draw: Callable[[Figure], None]) -> str:
+    """What `draw` puts into a figure of that height in inches, as an element."""
     ink = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), _INK)
     # Without a fixed salt element ids are random; parse_math would read a '$' in a name as TeX.
     settings: dict[Any, Any] = {
@@ -123,23 +216,9 @@ def latency_svg(rows: Sequence[Latency], title: str) -> str:
         **ink,
     }
     with matplotlib.rc_context(settings):
-        figure = Figure(figsize=(7.4, 1.3 + 0.32 * len(rows)), layout="constrained")
+        figure = Figure(figsize=(7.4, height), layout="constrained")
         FigureCanvasSVG(figure)
-        axes = figure.add_subplot()
-        for name, (marker, colour) in QUANTILES.items():
-            points = [(row.quantiles[name], index) for index, row in enumerate(rows) if name in row.quantiles]
-            if points:
-                axes.plot(*zip(*points, strict=True), marker, color=colour, label=name, markeredgewidth=2, markersize=6)
-        axes.set_xscale("log")
-        axes.set_xlim(*_decades([value for row in rows for value in row.quantiles.values()]))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.set_yticks(range(len(rows)), [clean(row.operation)[-60:] for row in rows])
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.grid(axis="x", which="both", color=_INK, alpha=0.15)
-        axes.set_xlabel("latency, us (log)")
-        axes.set_title(clean(title), fontsize=9)
-        figure.legend(loc="outside upper right", ncols=3, frameon=False)
+        draw(figure)
         out = io.StringIO()
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     svg = out.getvalue()

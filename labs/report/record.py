@@ -1,7 +1,7 @@
 """Record: the evidence of one run on disk, append-only, readable at any moment.
 
     records/<run>/run.json          plan, host, outcome of every planned case
-    records/<run>/<cell>/cell.json  artifacts.json  console.log  boot-N/  histories/*.npz  verdicts.jsonl
+    records/<run>/<cell>/cell.json  artifacts.json  console.log  boot-N/  histories/*.npz  judged/*  verdicts.jsonl
 
 `verdicts.jsonl` is the truth, one line a case; the outcomes in `run.json` are derived from it. Every planned case is
 born `not-run` and has to earn something better, so silence is never a pass. Several processes may write to one run.
@@ -37,7 +37,8 @@ class CaseResult:
     """What came of one case. `attempts` is how often it was tried for this result.
 
     As read back, `attempts` sums over all that was reported for the case, and `earlier` has the outcomes before this
-    one: a pass after a fail stays visible. `histories` are paths of raw evidence, relative to the cell's folder;
+    one: a pass after a fail stays visible. `histories` are paths of raw evidence, relative to the cell's folder, and
+    `judged` that of what the verdict was judged of (labs/judged.py), '' where nobody can judge it again;
     `console` is what the kernel said meanwhile, `replay` the command that runs the case again: both of a bad end only.
     """
 
@@ -51,6 +52,7 @@ class CaseResult:
     histories: tuple[str, ...] = ()
     console: str = ""
     replay: str = ""
+    judged: str = ""
     earlier: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

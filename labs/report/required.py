@@ -37,6 +37,11 @@ NEVER = ("error", "not-run")  # tells nothing of the series
 ALLOWED = tuple(outcome for outcome in SEVERITY if outcome not in NEVER)
 
 
+def of_case(case: str, pattern: str) -> bool:
+    """Whether a case's name matches; only * and ? are wild, [weights] is what it says."""
+    return fnmatch.fnmatchcase(case, pattern.replace("[", "[[]"))
+
+
 @dataclass(frozen=True)
 class Rule:
     cells: tuple[str, ...]
@@ -49,7 +54,7 @@ class Rule:
         return any(fnmatch.fnmatchcase(cell, pattern) for pattern in self.cells)
 
     def of_case(self, case: str) -> bool:
-        return any(fnmatch.fnmatchcase(case, pattern.replace("[", "[[]")) for pattern in self.cases)
+        return any(of_case(case, pattern) for pattern in self.cases)
 
 
 @dataclass(frozen=True)

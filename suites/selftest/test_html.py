@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import re
-import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from labs.command import run as run_command
-from labs.deadline import Deadline
 from labs.invariant.verdict import SEVERITY, Step, Verdict
 from labs.report.html import render, write_page
 from labs.report.plots import MARGIN, WIDTH, latencies, latency_svg, spacetime
 from labs.report.record import CaseResult, Run
+from suites.selftest.browser import width_in_browser
 
 STEPS = (
     Step("w0", "write cpu.max", "41000 100000", 0, 41_200),
@@ -26,7 +23,6 @@ STEPS = (
 )
 LATENCY = {"p50 us": 12.4, "p99 us": 88.0, "max us": 1204.0, "attempts": 20_000.0}
 HOSTILE = '<script>alert(1)</script> "><img src=x onerror=alert(2)> \x1b[31m \ud800 {{ 7*7 }} ]]>'
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 
 def verdict(outcome: str) -> Verdict:
@@ -175,22 +171,4 @@ def test_a_latency_plot_is_the_same_each_time_and_carries_its_accelerator() -> N
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_the_page_is_not_wider_than_the_screen(run: Run, tmp_path: Path, width: int) -> None:
-    browser = next(filter(shutil.which, CHROMIUM), None)
-    if not browser:
-        pytest.skip(f"none of {', '.join(CHROMIUM)} is installed")
-    # The page forbids scripts, so it is measured from outside: in a frame as wide as the screen.
-    frame = tmp_path / "frame.html"
-    page = base64.b64encode(render(run).replace("<details>", "<details open>").encode()).decode()
-    frame.write_text(
-        f"""<body><iframe id=f width={width} height=800 style="border:0"></iframe><script>
-        f.onload = () => {{ document.title = "width=" + f.contentDocument.documentElement.scrollWidth; }};
-        f.srcdoc = new TextDecoder().decode(Uint8Array.from(atob("{page}"), c => c.charCodeAt(0)));
-        </script></body>"""
-    )
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    flags += f" --disable-component-update --disable-sync --user-data-dir={tmp_path / 'profile'}"
-    argv = [browser, *flags.split(), "--virtual-time-budget=5000", "--dump-dom", frame.as_uri()]
-    shown = run_command(argv, Deadline(60, "page in a browser")).out
-    found = re.search(r"<title>width=(\d+)</title>", shown)
-    assert found, shown[-500:]
-    assert 0 < int(found[1]) <= width
+    assert 0 < width_in_browser(render(run), width, tmp_path) <= width

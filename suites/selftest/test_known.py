@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import string
 from dataclasses import replace
+from datetime import date, timedelta
 
 import pytest
 
@@ -22,6 +23,7 @@ ROW = Known(
     ranges=(("5.14", "6.1.200"), ("6.6", "6.6.10")),
     signature=r"lost \d+ of \d+ writes of cpu\.max",
     source="where it is told",
+    expires=date(2030, 1, 1),
 )
 LOST = Verdict(
     "no lost update", "fail", "lost 3 of 90 writes of cpu.max",
@@ -32,7 +34,7 @@ KERNEL = (6, 1, 192)
 
 
 def known(verdict: Verdict = LOST, kernel: tuple[int, ...] | None = KERNEL, files: tuple[str, ...] = FILES) -> str:
-    return explain(verdict, [ROW], kernel, files).known
+    return explain(verdict, [ROW], kernel, files, day=ROW.expires).known
 
 
 def test_a_known_violation_keeps_all_that_was_seen() -> None:
@@ -94,8 +96,17 @@ def test_the_first_row_that_matches_explains() -> None:
 )
 def test_a_runtimes_defect_is_only_of_its_versions(runtime: tuple[str, tuple[int, ...]] | None, known: str) -> None:
     row = replace(ROW, runtimes=(("runc", "0", "1.3.2"),))
-    assert explain(LOST, [row], KERNEL, FILES, runtime).known == known
-    assert explain(LOST, [ROW], KERNEL, FILES, runtime).known == "a-defect"
+    assert explain(LOST, [row], KERNEL, FILES, runtime, ROW.expires).known == known
+    assert explain(LOST, [ROW], KERNEL, FILES, runtime, ROW.expires).known == "a-defect"
+
+
+def test_a_row_that_has_expired_explains_nothing_and_is_named() -> None:
+    late = ROW.expires + timedelta(days=1)
+    verdict = explain(LOST, [ROW], KERNEL, FILES, day=late)
+    assert (verdict.outcome, verdict.known) == ("fail", "")
+    assert verdict.evidence == "lines\nknown defect a-defect has expired on 2030-01-01: look whether it still holds"
+    other = replace(ROW, id="another", expires=late)
+    assert explain(LOST, [ROW, other], KERNEL, FILES, day=late).known == "another"
 
 
 # The table itself
@@ -107,6 +118,7 @@ def test_rows_of_the_table(row: Known) -> None:
     assert row.invariants and row.files and row.ranges and row.signature and len(row.source) > 20
     re.compile(row.signature)
     assert not re.search(row.signature, ""), "it would explain anything"
+    assert row.expires < date(2032, 1, 1), "a row that nobody has to look at again"
     for low, high in row.ranges:
         assert in_range(upstream_of(low), low, high), "an empty range"
 
@@ -120,9 +132,10 @@ def test_ids_of_rows_differ() -> None:
 def test_the_bandwidth_defect(reason: str) -> None:
     verdict = Verdict("no lost update", "fail", reason)
     rows = catalog.known_defects()
-    assert explain(verdict, rows, (6, 1, 192), FILES).known == "cpu-max-burst-lost-update"
-    assert explain(verdict, rows, (5, 13, 0), FILES).known == ""
-    assert explain(verdict, rows, (6, 1, 192), ("cpu.weight",)).known == ""
+    day = date(2027, 1, 1)
+    assert explain(verdict, rows, (6, 1, 192), FILES, day=day).known == "cpu-max-burst-lost-update"
+    assert explain(verdict, rows, (5, 13, 0), FILES, day=day).known == ""
+    assert explain(verdict, rows, (6, 1, 192), ("cpu.weight",), day=day).known == ""
 
 
 def test_images() -> None:

@@ -1,0 +1,123 @@
+"""What the cells of a sign-off have left, read from its folder and from nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labs import executed
+from labs.errors import BadInput
+from labs.executed import Function
+from labs.report.record import CaseResult, CellRecord, Run
+from labs.signoff.plan import BASE, CONTROL, EXTRA, PATCHED, Plan, Planned
+
+VIOLATED = ("fail", "known")
+
+
+@dataclass(frozen=True)
+class CellEvidence:
+    """One session's record. `record` is None where it left none, `trouble` then says why."""
+
+    planned: Planned
+    folder: str  # of the session, relative to the sign-off's
+    record: CellRecord | None
+    results: tuple[CaseResult, ...]
+    functions: tuple[Function, ...] = ()
+    facts: dict[str, Any] = field(default_factory=dict)
+    artifacts: dict[str, Any] = field(default_factory=dict)
+    trouble: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.planned.id
+
+    @property
+    def run(self) -> str:
+        """Where the cell's record is, relative to the sign-off's folder."""
+        return f"{self.folder}/{self.record.run.path.name}" if self.record else ""
+
+    def result(self, case: str) -> CaseResult | None:
+        return next((result for result in self.results if result.case == case), None)
+
+    def judging(self, invariant: str) -> list[CaseResult]:
+        return [result for result in self.results if result.verdict and result.verdict.invariant == invariant]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    folder: Path
+    plan: Plan
+    cells: tuple[CellEvidence, ...]
+
+    def having(self, purpose: str) -> list[CellEvidence]:
+        return [cell for cell in self.cells if cell.planned.purpose == purpose]
+
+    @property
+    def pairs(self) -> list[tuple[CellEvidence, CellEvidence]]:
+        """Base and patched of the same kernel, runtime and variant."""
+        bases = {_axes(cell): cell for cell in self.having(BASE)}
+        return [(bases[_axes(cell)], cell) for cell in self.having(PATCHED) if _axes(cell) in bases]
+
+    @property
+    def extras(self) -> list[CellEvidence]:
+        return self.having(EXTRA)
+
+    @property
+    def controls(self) -> list[CellEvidence]:
+        return self.having(CONTROL)
+
+
+def _axes(cell: CellEvidence) -> tuple[str, ...]:
+    asked = cell.planned.cell
+    return asked.kernel, asked.runtime, asked.variant, asked.provider
+
+
+def place(number: int, planned: Planned) -> str:
+    """The folder of a session, relative to the sign-off's."""
+    return f"cells/{number:02}-{planned.id}"
+
+
+def gather(folder: Path) -> Evidence:
+    """Read a sign-off's folder; BadInput when its plan, or the record of a run in it, is malformed."""
+    plan = Plan.load(folder)
+    cells = tuple(_cell(folder, place(number, one), one) for number, one in enumerate(plan.cells, 1))
+    return Evidence(folder, plan, cells)
+
+
+def _cell(folder: Path, name: str, planned: Planned) -> CellEvidence:
+    runs = sorted((folder / name).glob("*/run.json"))
+    if not runs:
+        return CellEvidence(planned, name, None, (), trouble=_last_words(folder / name))
+    record = CellRecord(Run.open(runs[-1].parent), planned.id)
+    try:
+        results, functions = tuple(record.results()), _functions(record.path)
+        return CellEvidence(planned, name, record, results, functions, record.facts(), record.artifacts())
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise BadInput(f"{name}: the cell's record is malformed: {error!r}") from None
+
+
+def _functions(cell: Path) -> tuple[Function, ...]:
+    """What the boots of the cell have seen of each function: that it ran in one of them is enough."""
+    found: dict[tuple[int, str, str], Function] = {}
+    for path in sorted(cell.glob(f"boot-*/{executed.FILE}")):
+        for row in json.loads(path.read_bytes()):
+            one = Function(**row)
+            key = (one.patch, one.path, one.function)
+            if key not in found or found[key].state != executed.RUN:
+                found[key] = one
+    return tuple(found.values())
+
+
+def _last_words(folder: Path) -> str:
+    for name in ("trouble.txt", "pytest.log"):
+        path = folder / name
+        if path.exists() and (lines := path.read_text(errors="replace").strip().splitlines()):
+            return lines[-1]
+    return "it was never started"
+
+
+def violated(results: Sequence[CaseResult]) -> list[CaseResult]:
+    return [result for result in results if result.outcome in VIOLATED]

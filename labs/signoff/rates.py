@@ -1,0 +1,68 @@
+"""How often an invariant was violated, with exact intervals: what a zero in so many operations is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from scipy.stats import binomtest
+
+from labs.invariant.findings import KINDS
+from labs.report.record import CaseResult
+from labs.signoff.evidence import Evidence
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Share:
+    """`wrong` of `seen` operations of one kind; `low` and `high` are the ends of Clopper and Pearson's interval.
+
+    Operations are not independent of each other: the interval tells what was looked at, and is no law of the kernel.
+    """
+
+    cell: str
+    purpose: str
+    case: str
+    what: str
+    wrong: int
+    seen: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        return self.wrong / self.seen
+
+
+def shares(evidence: Evidence) -> list[Share]:
+    """Of all cases of base and patched cells that count; those in which neither was ever wrong are left out."""
+    found = [
+        _share(cell.id, cell.planned.purpose, result.case, *counted)
+        for pair in evidence.pairs
+        for cell in pair
+        for result in cell.results
+        for counted in _counted(result)
+    ]
+    wrong = {(share.case, share.what) for share in found if share.wrong}
+    return [share for share in found if (share.case, share.what) in wrong]
+
+
+def _share(cell: str, purpose: str, case: str, what: str, wrong: int, seen: int) -> Share:
+    interval = binomtest(wrong, seen).proportion_ci(CONFIDENCE, "exact")
+    return Share(cell, purpose, case, what, wrong, seen, float(interval.low), float(interval.high))
+
+
+def _counted(result: CaseResult) -> Iterator[tuple[str, int, int]]:
+    """(what, wrong, seen) of a verdict's figures."""
+    if not result.verdict:
+        return
+    figures: Mapping[str, float] = result.verdict.figures
+    for name in figures:
+        file = name.removeprefix("writes ")
+        if file != name and figures[name]:
+            yield f"lost writes of {file}", int(figures.get(f"lost {file}", 0)), int(figures[name])
+    reads = result.verdict.looked_at.get("reads", 0)
+    if reads and set(KINDS) <= figures.keys():
+        wrong = sum(figures[kind] for kind in KINDS)
+        yield "reads that fit no order", int(min(wrong, reads)), int(reads)

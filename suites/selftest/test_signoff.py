@@ -1,0 +1,316 @@
+"""The decision over recorded evidence: signed when all is there, and for each thing amiss its own true reason."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from labs.errors import BadInput
+from labs.executed import UNCLEAR, UNSEEN
+from labs.invariant.verdict import Verdict
+from labs.report.record import CaseResult
+from labs.signoff.document import document
+from labs.signoff.plan import EXTRA
+from labs.signoff.rules import REFUSED, SIGNED, UNPROVEN
+from suites.selftest.signing import FUNCTIONS, NEVER_RUN, CellSpec, compare, specs, write
+
+Document = dict[str, Any]
+COMPARED = "the latencies of base and patched were not compared"
+
+
+def decide(tmp_path: Path, cells: dict[str, CellSpec], **changes: Any) -> Document:
+    return document(write(tmp_path / "signoff-x", cells, **changes))
+
+
+def against(made: Document) -> list[tuple[str, str, str]]:
+    return [(one["weight"], one["rule"], one["why"]) for one in made["reasons"] if one["why"] != COMPARED]
+
+
+def test_a_series_that_does_what_it_says_lacks_only_the_comparison(tmp_path: Path) -> None:
+    made = decide(tmp_path, specs())
+    assert against(made) == []
+    assert [one["why"] for one in made["reasons"]] == [COMPARED]
+    assert made["decision"] == UNPROVEN
+    assert {one["rule"]: one["outcome"] for one in made["rules"]}["mends"] == "held"
+
+
+def test_nothing_against_it_is_signed(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", specs())
+    compare(folder)
+    made = document(folder)
+    assert made["reasons"] == []
+    assert made["decision"] == SIGNED
+    assert [(one["result"], one["a"]) for one in made["latency"]] == [("no regression", "6.1_runc_base")]
+    assert made["trailers"] == [
+        "Tested-by: A Person <a@example.org>",
+        f"Lab-Signed: kernel 6.1.192 build-id {'aa' * 20}, runc 1.1.5 {'cc' * 8}, patch-id {'dd' * 20}, tcg",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slower", "boots", "weight", "why"),
+    [
+        (1.2, 10, REFUSED, r"cpu-max p\d+ is \+\d+\.\d% in B, more than 0\.05 of A allows"),
+        (1.0, 2, UNPROVEN, "the rounds do not tell whether"),
+    ],
+)
+def test_a_series_that_is_slower(tmp_path: Path, slower: float, boots: int, weight: str, why: str) -> None:
+    folder = write(tmp_path / "x", specs())
+    compare(folder, slower, boots)
+    (reason,) = document(folder)["reasons"]
+    assert (reason["weight"], reason["rule"]) == (weight, "latency")
+    assert re.match(why, reason["why"])
+
+
+def test_a_comparison_of_other_cells_says_nothing(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", specs())
+    path = compare(folder) / "compare.json"
+    path.write_text(path.read_text().replace('"6.1_runc_base"', '"6.12_runc_base"'))
+    assert [one["why"] for one in document(folder)["reasons"]] == [COMPARED]
+
+
+def test_why_there_is_no_comparison_is_told(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", specs())
+    (folder / "latency/6.1_runc_patched").mkdir(parents=True)
+    (folder / "latency/6.1_runc_patched/trouble.txt").write_text("the agent has changed since\n")
+    assert [one["why"] for one in document(folder)["reasons"]] == [f"{COMPARED}: the agent has changed since"]
+
+
+@pytest.mark.parametrize("name", ["boots/001/A.npz", "compare.json"])
+def test_samples_that_are_other_than_they_were(tmp_path: Path, name: str) -> None:
+    folder = write(tmp_path / "x", specs())
+    path = compare(folder) / name
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(BadInput, match=r"compare-\S+: cannot be judged again"):
+        document(folder)
+
+
+def one_reason(made: Document) -> tuple[str, str, str]:
+    (reason,) = against(made)
+    return reason
+
+
+def test_a_series_that_changes_nothing_built(tmp_path: Path) -> None:
+    cells = specs()
+    cells["base"].build_id = cells["patched"].build_id
+    weight, rule, why = one_reason(decide(tmp_path, cells))
+    assert (weight, rule) == (UNPROVEN, "differs")
+    assert "the very binary of the base" in why
+
+
+def test_a_guest_that_does_not_tell_its_binary(tmp_path: Path) -> None:
+    cells = specs()
+    cells["patched"].build_id = ""
+    assert one_reason(decide(tmp_path, cells))[:2] == (UNPROVEN, "differs")
+
+
+def test_a_function_that_was_never_run(tmp_path: Path) -> None:
+    cells = specs()
+    cells["patched"].functions = (*FUNCTIONS, NEVER_RUN)
+    made = decide(tmp_path, cells)
+    why = "cpu_cfs_quota_write_s64 (kernel/sched/core.c, patch 1) was never run"
+    assert one_reason(made) == (UNPROVEN, "executed", why)
+    assert "tg_check_cfs_bandwidth (kernel/sched/core.c, patch 1) is unseen" in str(made["notes"])
+
+
+@pytest.mark.parametrize("state", [UNSEEN, UNCLEAR])
+def test_a_patch_of_which_nothing_can_be_seen(tmp_path: Path, state: str) -> None:
+    cells = specs()
+    cells["patched"].functions = (*FUNCTIONS, replace(NEVER_RUN, patch=2, state=state))
+    weight, rule, why = one_reason(decide(tmp_path, cells))
+    assert (weight, rule) == (UNPROVEN, "executed")
+    assert why.startswith("of patch 2 nothing can be seen: cpu_cfs_quota_write_s64")
+
+
+def test_no_function_at_all(tmp_path: Path) -> None:
+    cells = specs()
+    cells["patched"].functions = ()
+    assert one_reason(decide(tmp_path, cells))[:2] == (UNPROVEN, "executed")
+
+
+def test_a_series_that_does_not_mend_what_it_says(tmp_path: Path) -> None:
+    cells = specs()
+    cells["patched"].broken = True
+    made = decide(tmp_path, cells)
+    assert made["decision"] == REFUSED
+    first = against(made)[0]
+    assert first[:2] == (REFUSED, "mends")
+    assert "'no lost update' is violated with the series as without it: lost 1 of " in first[2]
+
+
+def test_a_base_that_does_not_show_the_fault(tmp_path: Path) -> None:
+    cells = specs()
+    cells["base"].broken = False
+    told = against(decide(tmp_path, cells))
+    assert {reason[:2] for reason in told} == {(UNPROVEN, "mends")}
+    assert "'no lost update' is not violated without the series: 1 cases looked" in told[0][2]
+
+
+def test_a_claim_that_no_case_judges(tmp_path: Path) -> None:
+    one = decide(tmp_path, specs(), mends=("no lost update", "something else"))
+    assert against(one) == []
+    assert "'something else' was not examined" in str(one["notes"])
+    other = document(write(tmp_path / "b", specs(), mends=("something else",)))
+    assert (UNPROVEN, "mends") in {reason[:2] for reason in against(other)}
+
+
+def test_an_invariant_that_held_and_does_no_more(tmp_path: Path) -> None:
+    cells, case = specs(), "quiet.quiet_kernel"
+    bad = Verdict("quiet kernel", "fail", "it broke")
+    cells["patched"].outcomes[case] = CaseResult(case, "fail", bad, reason="it broke")
+    made = decide(tmp_path, cells)
+    assert made["decision"] == REFUSED
+    assert (REFUSED, "holds", "pass without the series, violated with it: it broke") in against(made)
+
+
+def test_what_fails_without_the_series_too_is_a_note(tmp_path: Path) -> None:
+    cells, case = specs(), "alone.write_latency[cpu.max]"
+    for name in ("base", "patched"):
+        cells[name].outcomes[case] = CaseResult(case, "fail", Verdict("x", "fail", "always"), reason="always")
+    made = decide(tmp_path, cells)
+    assert against(made) == []
+    assert f"{case} fails without the series, too: always" in str(made["notes"])
+
+
+def test_a_kernel_that_complains(tmp_path: Path) -> None:
+    cells = specs()
+    cells["patched"].oops = True
+    told = against(decide(tmp_path, cells))
+    assert {reason[:2] for reason in told} == {(REFUSED, "holds"), (REFUSED, "quiet")}
+    assert "NULL pointer" in told[0][2]
+
+
+def test_a_variant_that_complains(tmp_path: Path) -> None:
+    cells = specs() | {"lockdep": CellSpec(EXTRA, oops=True)}
+    assert one_reason(decide(tmp_path, cells))[:2] == (REFUSED, "quiet")
+
+
+def test_a_pass_after_a_failure_is_no_pass(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", specs())
+    (path,) = folder.glob("cells/*patched/*/6.1_runc_patched/verdicts.jsonl")
+    lines = path.read_text().splitlines()
+    bad = next(line for line in lines if "quiet_kernel" in line).replace('"outcome": "pass"', '"outcome": "fail"')
+    path.write_text("\n".join([bad, *lines]) + "\n")
+    assert one_reason(document(folder)) == (UNPROVEN, "holds", "pass after it had failed before")
+
+
+def test_an_invariant_that_was_never_seen_to_fail(tmp_path: Path) -> None:
+    cells = specs()
+    held = CaseResult("new.case", "pass", Verdict("new invariant", "pass", ""))
+    for name in ("base", "patched"):
+        cells[name].outcomes["alone.write_latency[cpu.max]"] = held
+    told = against(decide(tmp_path, cells))
+    assert (UNPROVEN, "controls", "'new invariant' was never seen to fail") in told
+
+
+def test_a_planted_defect_that_is_not_caught(tmp_path: Path) -> None:
+    cells = specs()
+    cells["on"].broken = False
+    weight, rule, why = one_reason(decide(tmp_path, cells))
+    assert (weight, rule) == (UNPROVEN, "controls")
+    assert "misses what it must see: planted defect 6.1_runc_on: 0 of 1 faults caught" in why
+
+
+def test_a_defect_that_shows_while_it_is_off(tmp_path: Path) -> None:
+    cells = specs()
+    case = "alone.no_lost_update[bandwidth]"
+    cells["off"].outcomes[case] = CaseResult(case, "fail", Verdict("no lost update", "fail", "always"))
+    assert one_reason(decide(tmp_path, cells))[:2] == (UNPROVEN, "controls")
+
+
+def test_a_cell_that_is_missing_is_named(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", specs())
+    (path,) = folder.glob("cells/*-6.1_runc_on")
+    shutil.rmtree(path)
+    path.mkdir()
+    (path / "trouble.txt").write_text("no base image\n")
+    made = document(folder)
+    assert made["missing"] == ["6.1_runc_on"]
+    assert (UNPROVEN, "complete", "the cell has no record: no base image") in against(made)
+
+
+def test_a_case_that_never_ran_is_named(tmp_path: Path) -> None:
+    cells = specs()
+    cells["patched"].outcomes["quiet.quiet_kernel"] = CaseResult("quiet.quiet_kernel", "error", reason="guest lost")
+    made = decide(tmp_path, cells)
+    assert (UNPROVEN, "complete", "error: guest lost") in against(made)
+
+
+def test_a_series_that_does_not_build(tmp_path: Path) -> None:
+    cells = specs()
+    bad = Verdict("series", "fail", "x does not compile, its base does")
+    for case in ("alone.linearizable[bandwidth]", "quiet.quiet_kernel"):
+        cells["patched"].outcomes[case] = CaseResult(case, "fail", bad, reason=bad.reason)
+    made = decide(tmp_path, cells)
+    assert made["decision"] == REFUSED
+    assert (REFUSED, "builds", "x does not compile, its base does") in against(made)
+
+
+def test_a_planted_defect_is_never_signed(tmp_path: Path) -> None:
+    made = decide(tmp_path, specs(), intent="defect")
+    assert made["decision"] == REFUSED
+    assert against(made)[0][:2] == (REFUSED, "intent")
+
+
+def test_shares_have_the_interval_of_what_was_seen(tmp_path: Path) -> None:
+    made = decide(tmp_path, specs())
+    lost = {one["purpose"]: one for one in made["shares"] if one["what"] == "lost writes of cpu.max"}
+    assert lost["base"]["wrong"] == 1 and 0 < lost["base"]["low"] < 1 / lost["base"]["seen"] < lost["base"]["high"]
+    patched = lost["patched"]
+    assert (patched["wrong"], patched["low"]) == (0, 0)
+    assert patched["high"] == pytest.approx(1 - 0.025 ** (1 / patched["seen"]), rel=1e-6)
+
+
+def proof(folder: Path, caught: int, alarms: int = 0, source: str = "code") -> None:
+    """What labs prove leaves, of one defect booted 20 times."""
+    boots = []
+    for number in range(20):
+        outcome = "fail" if number < caught else "pass"
+        sight = {
+            "case": "c",
+            "invariant": "new invariant",
+            "outcome": outcome,
+            "reason": "",
+            "seconds": 1,
+            "operations": 1,
+        }
+        boots.append({"defect": "d", "on": True, "number": number, "seed": number, "sights": [sight]})
+    (folder / "proof").mkdir()
+    row = {"invariant": "new invariant", "defect": "d", "boots": 20, "alarms": alarms}
+    (folder / "proof/prove.json").write_text(json.dumps({"defects": [row, {**row, "invariant": ""}]}))
+    (folder / "proof/plan.json").write_text(json.dumps({"source": source}))
+    (folder / "proof/boots.jsonl").write_text("".join(json.dumps(boot) + "\n" for boot in boots))
+
+
+@pytest.mark.parametrize(("caught", "alarms", "held"), [(20, 0, True), (19, 0, True), (18, 0, False), (20, 1, False)])
+def test_a_proof_of_many_boots_is_a_control(tmp_path: Path, caught: int, alarms: int, held: bool) -> None:
+    cells, case = specs(), "alone.write_latency[cpu.max]"
+    for name in ("base", "patched"):
+        cells[name].outcomes[case] = CaseResult(case, "pass", Verdict("new invariant", "pass", ""))
+    folder = write(tmp_path / "x", cells)
+    assert against(document(folder))[0][1] == "controls"
+    proof(folder, caught, alarms)
+    made = document(folder)
+    assert (against(made) == []) == held
+    assert f"labs prove: d caught in {caught} of 20 boots" in [one["how"] for one in made["controls"]]
+
+
+def test_a_proof_by_other_code_proves_nothing(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", specs())
+    proof(folder, 20, source="other")
+    assert one_reason(document(folder)) == (UNPROVEN, "controls", "the proof was made by other code: other, not code")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"defects": [1]}'])
+def test_a_proof_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    folder = write(tmp_path / "x", specs())
+    proof(folder, 20)
+    (folder / "proof/prove.json").write_text(text)
+    with pytest.raises(BadInput, match=r"proof/prove\.json: is malformed"):
+        document(folder)
