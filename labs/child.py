@@ -13,6 +13,7 @@ from labs.deadline import Deadline
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.report.record import CaseResult, Run
+from labs.report.session import source_digest as source_digest
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
 CODE = "pytest.code"
