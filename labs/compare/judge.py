@@ -36,7 +36,8 @@ class Row:
     """One invariant: a quantile of one measure is no slower in B than in A, but for the bound.
 
     Effects are B's part above A's (0.05: 5 % slower), over boots; `low` and `high` the bootstrap interval. `outcome`:
-    regression, within (no regression), or open. `differs`: the two sides are told apart, whatever the bound.
+    regression, within (no regression), or open. `differs`: the two sides are told apart, whatever the bound;
+    None: after so few rounds that is not asked.
     `smallest`: the smallest slowdown that all planned rounds, with this spread, call a regression four times in five;
     inf: none. `a_ns`, `b_ns`: median over boots.
     """
@@ -48,7 +49,7 @@ class Row:
     low: float
     high: float
     smallest: float
-    differs: bool
+    differs: bool | None
     p_slower: float
     p_within: float
     p_differs: float
@@ -142,7 +143,7 @@ def _quantiles(rounds: Sequence[Round], name: str, label: str) -> Pairs:
 @dataclass(frozen=True)
 class _Test:
     outcome: str
-    differs: bool
+    differs: bool | None
     p_slower: float
     p_within: float
     p_differs: float
@@ -157,8 +158,8 @@ def _tests(logs: Mapping[tuple[str, str], Pairs], look: Look, bound: float) -> l
     outcomes = [
         "regression" if slow else "within" if p <= look.within else "open" for slow, p in zip(slower, less, strict=True)
     ]
-    told = [slow or apart for slow, apart in zip(slower, differs, strict=True)]  # what is slower differs
-    return [_Test(*one) for one in zip(outcomes, told, greater, less, either, strict=True)]
+    apart = [slow or (told if look.differs else None) for slow, told in zip(slower, differs, strict=True)]
+    return [_Test(*one) for one in zip(outcomes, apart, greater, less, either, strict=True)]
 
 
 def _slower(tests: Sequence[_Test]) -> bool:

@@ -33,7 +33,7 @@ def _cells(row: Row) -> list[str]:
     smallest = f"{row.smallest:+.1%}" if isfinite(row.smallest) else "none"
     interval = f"{row.low:+.2%} {row.high:+.2%}"
     told = [row.name, f"{row.a_ns:,.0f}", f"{row.b_ns:,.0f}", f"{row.effect:+.2%}", interval, smallest]
-    return [*told, "yes" if row.differs else "no", TITLES[row.outcome]]
+    return [*told, {True: "yes", False: "no", None: "-"}[row.differs], TITLES[row.outcome]]
 
 
 def plot(result: Comparison, title: str) -> str:

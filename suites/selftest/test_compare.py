@@ -49,7 +49,7 @@ def test_equal_boots_differ_in_nothing_and_need_six_rounds() -> None:
     one = Round({"w": np.arange(1000.0, 2000)}, {"w": np.arange(1000.0, 2000)})
     result = compared([one] * 10, 0.05)
     assert (result.code, result.rounds) == (0, 6)
-    assert [(row.effect, row.differs) for row in result.rows] == [(0.0, False)] * 2
+    assert [(row.effect, row.differs) for row in result.rows] == [(0.0, None)] * 2
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 4])
