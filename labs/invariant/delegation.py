@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labs.invariant.verdict import Verdict
-from labs.probe.delegation import Start, Traffic
+from labs.probe.delegation import Start, Storm, Traffic
 
 LEAST_ROUNDS = 6  # fewer cannot carry an interval of 95 %: 0.5 ** 6 is 1.6 %
 EQUAL = 1.25  # two starts that differ by less than this factor are called equal
@@ -93,8 +93,9 @@ def no_reload(traffic: Traffic) -> Verdict:
     return Verdict(RELOADS, "fail" if reloads else "pass", reason, looked_at, {"reloads": float(reloads)})
 
 
-def bounded(quiet: Sequence[Start], stormed: Sequence[Start], answered: int) -> Verdict:
+def bounded(storm: Storm) -> Verdict:
     """Judge `BOUNDED`: all starts in the storm succeed, the longest within STORM times the median on a quiet bus."""
+    quiet, stormed, answered = storm.quiet, storm.stormed, storm.answered
     looked_at = {"quiet": float(len(quiet)), "stormed": float(len(stormed)), "calls answered": float(answered)}
     bad = [one for one in (*quiet, *stormed) if one.code]
     if bad:

@@ -9,7 +9,10 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from labs.errors import LabError
 from labs.guest import Guest
@@ -54,6 +57,10 @@ class Start:
     said: str
 
 
+def _columns(starts: Sequence[Start]) -> dict[str, Any]:
+    return {name: np.array([getattr(one, name) for one in starts]) for name in ("driver", "delegate", "us", "code")}
+
+
 @dataclass(frozen=True)
 class Starts:
     """`starts` in rounds of one per mode; `left` lists what was there before and after."""
@@ -63,6 +70,10 @@ class Starts:
 
     def of(self, driver: str, delegate: str) -> list[int]:
         return [one.us for one in self.starts if (one.driver, one.delegate) == (driver, delegate)]
+
+    def save(self, path: Path) -> None:
+        """Columns of equal length, a row a container in the order in which they ran."""
+        np.savez(path, **_columns(self.starts))
 
 
 def needs_systemd(guest: Guest) -> None:
@@ -121,6 +132,21 @@ class Traffic:
     containers: int
     calls: Mapping[str, int]
 
+    def save(self, path: Path) -> None:
+        np.savez(path, containers=self.containers, member=list(self.calls), calls=list(self.calls.values()))
+
+
+@dataclass(frozen=True)
+class Storm:
+    """Starts on a quiet bus, starts in the storm, and how many calls of the storm were answered meanwhile."""
+
+    quiet: tuple[Start, ...]
+    stormed: tuple[Start, ...]
+    answered: int
+
+    def save(self, path: Path) -> None:
+        np.savez(path, answered=self.answered, quiet=len(self.quiet), **_columns([*self.quiet, *self.stormed]))
+
 
 def run_traffic(guest: Guest, runtime: str, driver: str, containers: int) -> Traffic:
     """Watch the bus while containers of one driver run, started from outside of any service."""
@@ -164,11 +190,8 @@ def tally(monitored: str) -> dict[str, int]:
     return calls
 
 
-def run_storm(guest: Guest, runtime: str, count: int) -> tuple[Sequence[Start], Sequence[Start], int]:
-    """Containers of the systemd driver on a quiet bus, then as many while callers ask systemd without a pause.
-
-    Returns both, and how many calls of the storm were answered meanwhile.
-    """
+def run_storm(guest: Guest, runtime: str, count: int) -> Storm:
+    """Containers of the systemd driver on a quiet bus, then as many while callers ask systemd without a pause."""
     needs_systemd(guest)
     with rootfs(guest):
         _prepare(guest, runtime)
@@ -182,7 +205,7 @@ def run_storm(guest: Guest, runtime: str, count: int) -> tuple[Sequence[Start], 
             stormed = [_start(guest.must(f"bash {HOME}/one.sh systemd lab-storm-{n}", 60), "no") for n in range(count)]
         finally:
             answered = guest.must(f"touch {HOME}/over; cat {HOME}/n* 2> /dev/null | wc -l; sleep 1", 60)
-    return quiet, stormed, int(answered.split()[0])
+    return Storm(tuple(quiet), tuple(stormed), int(answered.split()[0]))
 
 
 SUBTREE = """

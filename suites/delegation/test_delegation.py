@@ -13,27 +13,17 @@ ROUNDS, FULL_ROUNDS = 10, 60
 WATCHED = 3  # containers while the bus is watched
 STORMED = 4
 
-_seen: dict[tuple[str, str], object] = {}  # probes run once a cell, shared by its cases
-
 
 def rounds(bench: Bench) -> int:
     return FULL_ROUNDS if bench.full else ROUNDS
 
 
-def shared(bench: Bench, name: str, run):
-    key = (str(bench.record.path), name)
-    if key not in _seen:
-        with bench.watching():
-            _seen[key] = run()
-    return _seen[key]
-
-
 def starts(bench: Bench) -> Starts:
-    return shared(bench, "starts", lambda: run_starts(bench.guest, bench.booted.runtime, rounds(bench), bench.seed))
+    return bench.kept("starts", lambda: run_starts(bench.guest, bench.booted.runtime, rounds(bench), bench.seed))
 
 
 def traffic(bench: Bench, driver: str) -> Traffic:
-    return shared(bench, driver, lambda: run_traffic(bench.guest, bench.booted.runtime, driver, WATCHED))
+    return bench.kept(f"bus-{driver}", lambda: run_traffic(bench.guest, bench.booted.runtime, driver, WATCHED))
 
 
 def test_every_start(bench: Bench, judge):
@@ -65,9 +55,7 @@ def test_no_reload(bench: Bench, judge, driver):
 
 
 def test_storm(bench: Bench, judge):
-    with bench.watching():
-        told = run_storm(bench.guest, bench.booted.runtime, STORMED)
-    judge(bounded(*told))
+    judge(bounded(bench.kept("storm", lambda: run_storm(bench.guest, bench.booted.runtime, STORMED))))
 
 
 def test_subtree_is_kept(bench: Bench, judge):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from labs.invariant.delegation import (
     slower,
     transient_units,
 )
-from labs.probe.delegation import Start, Traffic, tally
+from labs.probe.delegation import Start, Starts, Storm, Traffic, tally
 
 
 def times(factor: float, seed: int, rounds: int = 12) -> list[int]:
@@ -82,13 +83,17 @@ def test_nothing_was_watched(judge) -> None:
     assert judge(Traffic(0, {})).outcome == "inconclusive"
 
 
+def storm(quiet: list[Start], stormed: list[Start], answered: int) -> Storm:
+    return Storm(tuple(quiet), tuple(stormed), answered)
+
+
 def test_storm() -> None:
     quiet = [start(1000), start(1100)]
-    assert bounded(quiet, [start(15_000)], 50).outcome == "pass"
-    assert bounded(quiet, [start(25_000)], 50).outcome == "fail"
-    assert bounded(quiet, [start(1000, 1, "timed out")], 50).outcome == "fail"
-    assert bounded(quiet, [start(1000)], 0).outcome == "inconclusive"
-    assert bounded(quiet, [], 50).outcome == "inconclusive"
+    assert bounded(storm(quiet, [start(15_000)], 50)).outcome == "pass"
+    assert bounded(storm(quiet, [start(25_000)], 50)).outcome == "fail"
+    assert bounded(storm(quiet, [start(1000, 1, "timed out")], 50)).outcome == "fail"
+    assert bounded(storm(quiet, [start(1000)], 0)).outcome == "inconclusive"
+    assert bounded(storm(quiet, [], 50)).outcome == "inconclusive"
 
 
 WHOLE = {"controllers": "memory pids", "groups": "payload\nchild", "moved": "77", "left": ""}
@@ -117,3 +122,19 @@ def test_calls_are_counted_past_whatever_else_is_printed() -> None:
         line(member=7), line(),
     ])  # fmt: skip
     assert tally(text) == {"StartTransientUnit": 2, "StopUnit": 1}
+
+
+def test_evidence_is_saved_whole(tmp_path: Path) -> None:
+    Starts((start(7), start(8, 1)), ({}, {})).save(tmp_path / "starts.npz")
+    Traffic(3, {"StopUnit": 3}).save(tmp_path / "bus.npz")
+    storm([start(1)], [start(2), start(3)], 9).save(tmp_path / "storm.npz")
+    with np.load(tmp_path / "starts.npz") as saved:
+        assert (saved["us"].tolist(), saved["code"].tolist(), saved["driver"].tolist()) == (
+            [7, 8],
+            [0, 1],
+            ["systemd"] * 2,
+        )
+    with np.load(tmp_path / "bus.npz") as saved:
+        assert (int(saved["containers"]), saved["member"].tolist(), saved["calls"].tolist()) == (3, ["StopUnit"], [3])
+    with np.load(tmp_path / "storm.npz") as saved:
+        assert (int(saved["quiet"]), int(saved["answered"]), saved["us"].tolist()) == (1, 9, [1, 2, 3])
