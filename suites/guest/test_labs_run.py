@@ -8,8 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,9 +69,16 @@ def unlocked(run: Path) -> bool:
     return not inodes & held
 
 
-def test_killed_at_ten_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a short name: a socket's is limited to 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="lt-") as name:
+        yield Path(name)
+
+
+def test_killed_at_ten_moments(short: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = [*ASKED, *CELLS]
-    whole = start([*argv, "--record", str(tmp_path / "whole/records")], tmp_path)
+    whole = start([*argv, "--record", str(short / "whole/records")], short)
     began = time.monotonic()
     out, _ = whole.communicate(timeout=SECONDS)
     assert whole.returncode in (0, 1, 4), out
@@ -78,7 +86,7 @@ def test_killed_at_ten_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str
     moments = sorted(random.Random(11).uniform(0, took) for _ in range(MOMENTS))
     left, ran = [], 0
     for number, moment in enumerate(moments):
-        folder = tmp_path / f"run-{number}"
+        folder = short / f"run-{number}"
         folder.mkdir()
         process = start([*argv, "--record", str(folder / "records")], folder)
         running = kill_after(process, folder, moment)
@@ -93,8 +101,8 @@ def test_killed_at_ten_moments(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert again.returncode in (0, 1, 4), out
         for cell, cases in run.results().items():
             assert [one.case for one in cases] == list(run.plan[cell])
-            lines = (run.path / cell / "verdicts.jsonl").read_text().splitlines()
-            assert len(lines) == len(cases) and {one.outcome for one in cases} <= DECIDED
+            assert {one.outcome for one in cases} <= DECIDED
+            assert not any(outcome in DECIDED for one in cases for outcome in one.earlier), "ran again"
         assert all(len(list(run.path.glob(f"{cell}/boot-*"))) == boots[cell] for cell in before), "ran again"
         assert list((folder / "tmp").iterdir()) == []
         assert not marked(run.path) and unlocked(run.path)
