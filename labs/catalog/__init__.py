@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from dataclasses import dataclass
 from datetime import date
@@ -44,6 +45,7 @@ class Known:
     runtimes: tuple[tuple[str, str, str], ...] = ()
 
 
+@functools.cache
 def images() -> dict[str, Image]:
     return {name: Image(name, tuple(row["suites"])) for name, row in read("images")["image"].items()}
 

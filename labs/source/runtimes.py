@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import platform
 import re
@@ -34,7 +33,6 @@ class Runtime:
     path: Path | None = None
 
 
-@functools.cache
 def host_image() -> str:
     """The image of the host's own suite, so that `runc` means what this machine would install."""
     try:
