@@ -123,7 +123,8 @@ class Tasks:
         guest = MachineSpec(Path(), Path(), None, "", **sizes)
         alone = not self._emulated and bool(self.plan.exclusive & set(cases))
         cores = max(1.0, guest.cpus if alone else guest.cpus / 2)
-        need = Need(guest.memory_mb + OVERHEAD_MB, cores, self.past.disk_mb)
+        memory = 0 if self.plan.rows[cell].hosts else guest.memory_mb  # none of this host's for a machine elsewhere
+        need = Need(memory + OVERHEAD_MB, cores, self.past.disk_mb)
         after = frozenset(build.id for build in builds if cell in build.cells)
         return Task(cell, need, self.past.seconds(cell, cases), after)
 

@@ -54,7 +54,10 @@ class Request:
         """The cells to run; BadInput when there are none, or a name of the matrix file points nowhere."""
         axes = {name: getattr(self, name) for name in ("kernels", "runtimes", "variants", "series", "provider")}
         path = Path(self.matrix) if self.matrix else None
-        return [row for row in matrixfile.asked(path, self.set, self.globs, **axes) if not row.excluded]
+        rows = [row for row in matrixfile.asked(path, self.set, self.globs, **axes) if not row.excluded]
+        if lost := next((row.cell.id for row in rows if row.cell.provider == "ssh" and not row.hosts), ""):
+            raise BadInput(f"cell {lost}: no machine is named", mend='hosts = ["USER@HOST:PORT"] in a matrix file')
+        return rows
 
     def words(self, cells: Sequence[str] = ()) -> list[str]:
         """As options of pytest; `cells` are ids instead of the patterns that were given."""
@@ -109,7 +112,10 @@ def load(folder: Path) -> Plan:
     path = folder / PLAN_FILE
     try:
         told = json.loads(path.read_bytes())
-        rows = {name: Planned(**{**row, "cell": Cell(**row["cell"])}) for name, row in told["rows"].items()}
+        rows = {
+            name: Planned(**{**row, "cell": Cell(**row["cell"]), "hosts": tuple(row["hosts"])})
+            for name, row in told["rows"].items()
+        }
         where = told["folder"], told["source"]
         return Plan(Request.from_json(told["request"]), rows, told["pins"], frozenset(told["exclusive"]), *where)
     except OSError as error:

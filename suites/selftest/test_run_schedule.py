@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from archive import ROWS, FakeArchive, package
 
+from labs.errors import BadInput
 from labs.matrixfile import Planned
 from labs.run.begin import Tasks, draft, repeat
 from labs.run.builds import Build, NotMade, builds
 from labs.run.collect import Collected
 from labs.run.past import GUESS, START, Past, past
-from labs.run.plan import Request
+from labs.run.plan import Request, load
 from labs.run.schedule import Need, Queue, Task, expected_seconds
 from labs.run.show import span
 from labs.source.debian import Archive
@@ -159,6 +160,20 @@ def test_names_are_resolved_once_and_a_plan_reads_back(tmp_path: Path) -> None:
     tasks = Tasks(made.plan, Past(), again)
     assert tasks.cell("6.1_runc", ["it.a"]).need.cores == 1  # two guests on two cores
     assert tasks.cell("6.1_runc", ["it.a", "it.b"]).need.cores == 2  # b asks for cores of its own
+
+
+def test_a_machine_that_already_runs_is_named_and_takes_no_memory_here(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no machine is named"):
+        Request(("suites/x",), provider="ssh").rows()
+    matrix = tmp_path / "matrix.toml"
+    matrix.write_text('hosts = ["root@192.0.2.7:22"]\n[axes]\nprovider = ["qemu", "ssh"]\n')
+    archive = FakeArchive(tmp_path)
+    made = draft(Request(("suites/x",), matrix=str(matrix)), archive, collected)
+    again = load(made.create(tmp_path / "records", 7).path)
+    assert again.rows == made.plan.rows
+    tasks = Tasks(again, Past(), archive)
+    needs = {name: tasks.cell(name, ["it.a"]).need.memory_mb for name in again.rows}
+    assert needs == {"6.1_runc": 1536, "6.1_runc_ssh": 512}
 
 
 def test_each_thing_is_built_once_however_many_cells_need_it(tmp_path: Path) -> None:
