@@ -26,6 +26,8 @@ test-full: check setup-vagrant ## all of it: every provider check, three kernel 
 	$(PYTEST) suites/guest -q --full
 	.venv/bin/labs run suites/cgroup_atomicity --kernel 6.1 --kernel 6.12 --kernel 7.3 --runtime runc --runtime crun $(ARGS) \
 		|| test $$? -eq 4 # latency cannot be judged where guests are emulated
+	$(PYTEST) suites/cpu_bandwidth --kernel 6.1 --kernel 6.12 --kernel 7.3 $(ARGS)
+	$(PYTEST) suites/runtime_semantics --kernel 6.12 --runtime runc --runtime crun $(ARGS)
 	$(PYTEST) suites/cgroup_atomicity suites/delegation --provider vagrant --kernel 6.1 $(ARGS)
 
 bench: setup ## the lab's own figures on the default cell
