@@ -99,7 +99,8 @@ def bisect_(
     """
     if searches:
         figures = simulate(given["right"] or USUAL, given["confidence"], searches)
-        show([asdict(one) | {"ratio": round(one.ratio, 2)} for one in figures], as_json)
+        rows = [{**asdict(one), "limit": round(one.limit, 1), "ratio": round(one.ratio, 2)} for one in figures]
+        show(rows, as_json)
         return
     if again:
         sys.exit(_replayed(again, as_json))
