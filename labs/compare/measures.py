@@ -6,7 +6,7 @@ count = 2000                 # samples a boot
 warm = 200                   # operations before them that are not kept
 gap_us = 0                   # slept before each
 siblings = 1000              # idle groups that exist meanwhile
-beside = "attach"            # what others do, 100 us apart ...
+beside = "attach"            # what others do, 100 us apart (moves: at once) ...
 threads = 2                  # ... and how many do
 """
 

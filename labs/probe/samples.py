@@ -31,7 +31,8 @@ Durations = NDArray[np.uint32]  # ns
 class Measure:
     """One operation, done `count` times after `warm` that are not kept, `gap_us` apart, in a group of its own.
 
-    Meanwhile there are `siblings` idle groups, and `threads` others that do the operation `beside`, 100 us apart.
+    Meanwhile there are `siblings` idle groups, and `threads` others that do the operation `beside`, 100 us apart
+    (moves: at once).
     """
 
     name: str
