@@ -66,6 +66,7 @@ def _sessions(plan: Plan, folder: Path) -> None:
         log.info("cell %d of %d: %s (%s)", number, len(plan.cells), planned.id, planned.purpose)
         place_.mkdir(parents=True)
         options = ["--seed", str(plan.seed), *(["--executed"] if planned.purpose == PATCHED else [])]
+        options += ["--full"] if plan.full and planned.purpose in (BASE, PATCHED) else []
         try:
             session(planned.tests, planned.cell, place_, SECONDS, options)
         except LabError as error:

@@ -47,6 +47,7 @@ EXIT = {SIGNED: 0, REFUSED: 1, UNPROVEN: 4}
 @click.option("-o", "--output", type=a_path, metavar="DIR", help="A copy of the four files goes there.")
 @click.option("--resume", type=a_path, metavar="FOLDER", help="Go on in a sign-off's folder; cells that ran stay.")
 @click.option("--seed", type=int, help="Of all random choices; default: drawn, and told.")
+@click.option("--full", is_flag=True, help="The large sizes, in base and patched cells.")
 @click.option("--bound", type=Bound(), default="5%", show_default=True, help="A slowdown that is not minded.")
 @click.option("--proof", type=a_path, metavar="FOLDER", help="A record of labs prove, made with the same code.")
 @click.option("--sign", "key", type=a_path, metavar="KEY", help="Sign sign-off.json with this SSH key.")
@@ -59,6 +60,7 @@ def signoff(
     output: Path | None,
     resume: Path | None,
     seed: int | None,
+    full: bool,
     bound: float,
     proof: Path | None,
     key: Path | None,
@@ -88,7 +90,7 @@ def signoff(
         for cell in chosen:
             prepare.find(cell, archive)  # a name that points nowhere is refused before anything runs
         folder = _fresh(records, chosen[0])
-        plan = planned(folder.name, series, chosen, suites or SUITES, drawn, sys.argv[1:], user(), bound)
+        plan = planned(folder.name, series, chosen, suites or SUITES, drawn, sys.argv[1:], user(), full, bound)
         plan = copy_patches(plan, folder, archive)
         if proof:
             take_proof(proof, folder)

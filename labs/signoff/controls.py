@@ -22,6 +22,7 @@ from labs.console import scan
 from labs.errors import BadInput
 from labs.invariant.verdict import JUDGES, Verdict
 from labs.judged import Reader
+from labs.model.act import Told
 from labs.model.driver import explained
 from labs.probe.history import READ, WRITE, Register
 from labs.promise.faults import shortened, tally
@@ -247,13 +248,22 @@ def _waited(arguments: Arguments) -> Iterator[Arguments]:
 
 
 def _unexplained(arguments: Arguments) -> Iterator[Arguments]:
-    """The last act of a run that told something tells something else."""
+    """What one act of a run told, before or after its lanes, is something else."""
     rans = list(arguments["rans"])
     for number, ran in enumerate(rans[:20]):
-        if ran.after and ran.after[-1][1].text:
-            act, seen = ran.after[-1]
-            after = (*ran.after[:-1], (act, replace(seen, text="planted")))
-            yield {**arguments, "rans": [*rans[:number], replace(ran, after=after), *rans[number + 1 :]]}
+        for part in ("after", "before"):
+            if changed := _other_text(getattr(ran, part)):
+                yield {**arguments, "rans": [*rans[:number], replace(ran, **{part: changed}), *rans[number + 1 :]]}
+                break
+
+
+def _other_text(told: Sequence[Told]) -> tuple[Told, ...]:
+    """The same with another text at the last act that told one; empty where none did."""
+    at = next((at for at in reversed(range(len(told))) if told[at][1].text and not told[at][1].error), None)
+    if at is None:
+        return ()
+    act, seen = told[at]
+    return (*told[:at], (act, replace(seen, text="planted")), *told[at + 1 :])
 
 
 PLANTERS: dict[str, Callable[[Arguments], Any]] = {

@@ -28,7 +28,7 @@ WRITTEN = (
     "sign-off.md",
     "junit.xml",
 )  # made from the evidence, and no part of it
-ASKED = ("folder", "command", "suites", "seed", "started", "test_code", "tester", "bound")
+ASKED = ("folder", "command", "suites", "seed", "started", "test_code", "tester", "full", "bound")
 Document = dict[str, Any]
 
 

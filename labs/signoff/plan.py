@@ -67,6 +67,7 @@ class Plan:
     command: tuple[str, ...]
     test_code: str
     tester: str  # as git knows the user; '' when it does not
+    full: bool  # the large sizes
     bound: float  # a slowdown that is not minded: 0.05 is 5 %
     patches: tuple[PatchFile, ...] = ()
     cells: tuple[Planned, ...] = ()
@@ -106,6 +107,7 @@ def planned(
     seed: int,
     command: Sequence[str],
     tester: str,
+    full: bool,
     bound: float,
 ) -> Plan:
     """The plan for the base and patched cells of a series; BadInput when one of them names nothing."""
@@ -126,6 +128,7 @@ def planned(
         command=tuple(command),
         test_code=source_digest(),
         tester=tester,
+        full=full,
         bound=bound,
         cells=tuple(chosen),
     )

@@ -139,9 +139,10 @@ def _claim(name: str, base: CellEvidence, patched: CellEvidence, others: bool) -
     cases = _of_claim(base, name)
     bad = violated(cases)
     looked = [result for result in cases if result.outcome != "skip"]
-    if not looked and others:
-        why = cases[0].reason if cases else "no case judges it"
-        yield Note("mends", base.id, f"{name!r} was not examined: {why}")
+    skipped = _skipped(base, cases)
+    if not bad and others and (skipped or not cases):
+        why = f"{skipped[0].case}: {skipped[0].reason}" if skipped else "no case judges it"
+        yield Note("mends", base.id, f"{name!r} was not examined whole: {why}")
     elif not bad:
         why = f"{name!r} is not violated without the series: {len(looked)} cases looked"
         yield Reason(UNPROVEN, "mends", base.id, "", why)
@@ -153,6 +154,12 @@ def _claim(name: str, base: CellEvidence, patched: CellEvidence, others: bool) -
         elif after.outcome != "pass":
             why = f"{name!r} is violated with the series as without it: {after.reason}"
             yield Reason(REFUSED, "mends", patched.id, result.case, why)
+
+
+def _skipped(cell: CellEvidence, cases: Sequence[CaseResult]) -> list[CaseResult]:
+    """What was skipped of these cases, and of others of the same test: a skipped case tells no invariant."""
+    tests = {result.case.partition("[")[0] for result in cases}
+    return [r for r in cell.results if r.outcome == "skip" and r.case.partition("[")[0] in tests]
 
 
 def _of_claim(cell: CellEvidence, name: str) -> list[CaseResult]:

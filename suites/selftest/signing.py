@@ -113,6 +113,7 @@ def write(folder: Path, cells: dict[str, CellSpec], **changes: Any) -> Path:
         command=("signoff", "--series", "patches/kernel/x"),
         test_code="code",
         tester="A Person <a@example.org>",
+        full=False,
         bound=0.05,
         patches=(kept,),
         cells=planned,

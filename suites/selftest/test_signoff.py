@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 
+from labs import judged
 from labs.errors import BadInput
 from labs.executed import UNCLEAR, UNSEEN
 from labs.invariant.verdict import Verdict
+from labs.judged import Reader
 from labs.report.record import CaseResult
+from labs.signoff import controls
 from labs.signoff.document import document
 from labs.signoff.plan import EXTRA
 from labs.signoff.rules import REFUSED, SIGNED, UNPROVEN
 from suites.selftest.signing import FUNCTIONS, NEVER_RUN, CellSpec, compare, specs, write
+from suites.selftest.test_judged import random_verdict
 
 Document = dict[str, Any]
 COMPARED = "the latencies of base and patched were not compared"
@@ -155,9 +159,23 @@ def test_a_base_that_does_not_show_the_fault(tmp_path: Path) -> None:
 def test_a_claim_that_no_case_judges(tmp_path: Path) -> None:
     one = decide(tmp_path, specs(), mends=("no lost update", "something else"))
     assert against(one) == []
-    assert "'something else' was not examined" in str(one["notes"])
+    assert "'something else' was not examined whole: no case judges it" in str(one["notes"])
     other = document(write(tmp_path / "b", specs(), mends=("something else",)))
     assert (UNPROVEN, "mends") in {reason[:2] for reason in against(other)}
+
+
+def test_a_claim_whose_case_was_skipped_is_told(tmp_path: Path) -> None:
+    """The case that would show it is part of the large sizes; another one of the test held."""
+    cells = specs()
+    for name in ("base", "patched"):
+        for case, outcome in (("random.c[masked]", "pass"), ("random.c[known]", "skip")):
+            verdict = Verdict("no such sequence" if outcome == "pass" else "feature", outcome, "part of --full")
+            old = "quiet.quiet_kernel" if outcome == "pass" else "alone.write_latency[cpu.max]"
+            cells[name].outcomes[old] = CaseResult(case, outcome, verdict, reason=verdict.reason)
+    made = decide(tmp_path, cells, mends=("no lost update", "no such sequence"))
+    assert not [why for _, rule, why in against(made) if rule == "mends"]
+    told = "'no such sequence' was not examined whole: random.c[known]: part of --full"
+    assert told in [one["why"] for one in made["notes"]]
 
 
 def test_an_invariant_that_held_and_does_no_more(tmp_path: Path) -> None:
@@ -314,3 +332,11 @@ def test_a_proof_that_is_none_is_told(tmp_path: Path, text: str) -> None:
     (folder / "proof/prove.json").write_text(text)
     with pytest.raises(BadInput, match=r"proof/prove\.json: is malformed"):
         document(folder)
+
+
+def test_faults_are_planted_into_random_sequences(tmp_path: Path) -> None:
+    """Of what 6.1 has told of sequences without lanes, in which all is told before any."""
+    verdict = random_verdict()
+    name = judged.save(verdict.call, judged.Context(), tmp_path, "random", "")
+    planted, caught = controls._of_call(Reader(tmp_path), name)
+    assert planted == caught > 5

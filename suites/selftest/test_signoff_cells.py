@@ -52,7 +52,7 @@ class Sessions:
 
 def plan() -> Plan:
     chosen = matrix.cells(["6.1"], ["runc"], series=[SERIES])
-    return planned("signoff-x", SERIES, chosen, ["suites/x"], 7, ["signoff"], "", 0.05)
+    return planned("signoff-x", SERIES, chosen, ["suites/x"], 7, ["signoff"], "", False, 0.05)
 
 
 def run(folder: Path) -> Plan:
