@@ -21,6 +21,7 @@
     casebook    what a suite works with: a cell's guest, its histories, its record
     executed    which functions that a series changes run in a guest, seen from outside
     child       a pytest session asked from the outside, its record read
+    prove       the suite against planted defects: each invariant must fail on its own
     run         many cells in one run: planned and pinned, built once, in parallel, resumable
     compare     two cells compared by how long operations take, boot by boot
     signoff     is a series safe to ship? its cells, the rules, sign-off.json and its check; capsules
