@@ -126,7 +126,7 @@ def load(folder: Path) -> Plan:
 
 def source() -> str:
     """Digest of what decides about verdicts here, besides the cells; empty where there is no lab."""
-    return source_digest() if Path("conftest.py").exists() else ""
+    return source_digest(Path()) if Path("conftest.py").exists() else ""
 
 
 def pin(found: prepare.Found) -> dict[str, str]:
