@@ -45,7 +45,8 @@ def busy(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_every_thread_is_on_record(busy: Report) -> None:
     weight, maximum = busy.history.registers
     assert set(weight.operations["thread"]) == {0, 1, 2, 3, 4} and set(maximum.operations["thread"]) == {5}
-    assert 2 <= busy.history.seconds < 20 and busy.history.cpus >= 1
+    # it ends when its time is over, or sooner, when a quick host has filled the record
+    assert 0.2 <= busy.history.seconds < 20 and busy.history.cpus >= 1
     assert not busy.steps and weight.initial == maximum.initial == BEFORE
 
 
