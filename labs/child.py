@@ -13,7 +13,6 @@ from labs.deadline import Deadline
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.report.record import CaseResult, Run
-from labs.report.session import source_digest as source_digest
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
 CODE = "pytest.code"
@@ -45,18 +44,23 @@ def collect(suites: Sequence[str], cell: Cell) -> list[Case]:
 
 
 def session(tests: Sequence[str], cell: Cell, folder: Path, seconds: float, options: Sequence[str] = ()) -> Run:
-    """Run `tests` in one cell; its record, pytest.log and pytest.code are in `folder`, which is fresh.
+    """Run `tests` in one cell, as `recorded`."""
+    return recorded([*tests, *cell.options, "--cell", cell.id, *options], folder, seconds, f"the session of {cell.id}")
+
+
+def recorded(words: Sequence[str], folder: Path, seconds: float, what: str) -> Run:
+    """Run pytest with these words; its record, pytest.log and pytest.code are in `folder`, which is fresh.
 
     DeadlineExpired after `seconds`; LabError with pytest's last words when it left no record.
     """
-    words = [*tests, *cell.options, "--cell", cell.id, "--record", str(folder), "--report", str(folder / "report")]
-    done = run([*PYTEST, *words, *options], Deadline(seconds, f"the session of {cell.id}"), expect=None)
+    kept = ["--record", str(folder), "--report", str(folder / "report")]
+    done = run([*PYTEST, *words, *kept], Deadline(seconds, what), expect=None)
     (folder / "pytest.log").write_text(done.out + done.err)
     (folder / CODE).write_text(f"{done.code}\n")
     runs = sorted(folder.glob("*/run.json"))
     if not runs:
         lines = [line for line in (done.out + done.err).splitlines() if line.strip()] or ["pytest said nothing"]
-        raise LabError(f"no record: {lines[-1].strip()}")
+        raise LabError(f"no record: {lines[-1].strip()}", evidence=done.out[-2000:])
     return Run.open(runs[0].parent)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,6 +50,7 @@ class Group(click.Group):
         return super().get_command(ctx, name)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: sessions and guests end, too
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:

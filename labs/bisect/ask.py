@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, fields, replace
@@ -141,7 +140,6 @@ def _run(search: Search, judge: Guests, steps: Log, earlier: dict[str, Step], as
         found = earlier.get(judge.key(name))
         return replace(found, candidate=name, cached=True) if found else None
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the session and its guest end, too
     try:
         with Ahead(judge.axis, folder / "ahead.log") as ahead:
             asking = lambda name: ahead.make(next_names(plan, steps.steps, name))  # noqa: E731

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labs.errors import BadInput
-from labs.report.record import append_line
+from labs.report.record import append_line, read_lines
 
 OUTCOMES = ("good", "bad", "skip")
 
@@ -58,11 +58,7 @@ class Log:
 def read_steps(path: Path) -> list[Step]:
     """Steps in the order in which they were made; BadInput for a line that is JSON and no step."""
     steps = []
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
-        try:
-            row = json.loads(line)
-        except ValueError:  # torn by a kill: a prefix of an object is never JSON
-            continue
+    for row in read_lines(path):
         try:
             steps.append(Step(**row))
         except (TypeError, ValueError) as error:

@@ -20,7 +20,7 @@ from labs.compare.judge import Comparison, Round, compared
 from labs.errors import BadInput, LabError
 from labs.invariant.latency import EMULATED
 from labs.probe.samples import Measure, Samples
-from labs.report.record import append_line, replace_file
+from labs.report.record import append_line, read_lines, replace_file
 from labs.store import file_digest
 
 ASKED, BOOTS, DECISION = "compare.json", "boots.jsonl", "decision.json"
@@ -102,8 +102,7 @@ class CompareRecord:
 
     def boots(self) -> list[BootLine]:
         """All boots, in order; a line torn by a kill is none."""
-        path = self.path / BOOTS
-        return list(_lines(path.read_bytes())) if path.exists() else []
+        return list(_lines(self.path / BOOTS))
 
     def samples(self, line: BootLine) -> Samples:
         """Raw samples of a boot; LabError when a byte of the file is not as it was recorded."""
@@ -167,10 +166,10 @@ def whole(pair: dict[str, BootLine]) -> bool:
     return pair.keys() == {"A", "B"} and not any(line.trouble for line in pair.values())
 
 
-def _lines(data: bytes) -> Iterator[BootLine]:
-    for line in data.split(b"\n"):
+def _lines(path: Path) -> Iterator[BootLine]:
+    for row in read_lines(path):
         try:
-            yield BootLine(**json.loads(line))
+            yield BootLine(**row)
         except (ValueError, TypeError):
             continue
 

@@ -14,7 +14,7 @@ from labs.child import Case, collect, results, session
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.prove.defects import Defect
-from labs.report.record import CaseResult, append_line
+from labs.report.record import CaseResult, append_line, read_lines
 
 LOG = "boots.jsonl"
 CLEAN = ""  # the name of boots in which nothing is planted
@@ -66,11 +66,7 @@ class Log:
     def open(cls, folder: Path) -> Log:
         """The log as far as it goes; a line torn by a kill is no boot. BadInput for a line that is JSON and no boot."""
         path, boots = folder / LOG, []
-        for line in path.read_bytes().split(b"\n") if path.exists() else ():
-            try:
-                row = json.loads(line)
-            except ValueError:
-                continue
+        for row in read_lines(path):
             try:
                 sights = tuple(Sight(**sight) for sight in row["sights"])
                 boots.append(Boot(**{**row, "sights": sights}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -77,7 +76,6 @@ def prove(suites: Sequence[str], resume: Path | None, list_: bool, as_json: bool
     prover = Prover(folder.absolute(), tuple(plan["suites"]), clean_cell(plan["kernel"], plan["runtime"]),
                     ("--full",) if plan["full"] else ())  # fmt: skip
     log.info("record: %s", folder)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the session and its guest end, too
     try:
         boots = _boots(prover, found, plan, Log.open(folder))
     except BaseException:

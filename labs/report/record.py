@@ -205,7 +205,7 @@ class CellRecord:
     def results(self) -> list[CaseResult]:
         """One result a case, planned ones first; a case reported more than once has the outcome of its last line."""
         lines: dict[str, list[CaseResult]] = {case: [] for case in self.run.plan.get(self.id, ())}
-        for result in _read_results(self.path / "verdicts.jsonl"):
+        for result in map(CaseResult.from_json, read_lines(self.path / "verdicts.jsonl")):
             lines.setdefault(result.case, []).append(result)
         return [_final(case, reported) for case, reported in lines.items()]
 
@@ -271,15 +271,14 @@ def append_line(path: Path, line: bytes) -> None:
         os.close(descriptor)
 
 
-def _read_results(path: Path) -> Iterator[CaseResult]:
-    if not path.exists():
-        return
-    for line in path.read_bytes().split(b"\n"):
+def read_lines(path: Path) -> Iterator[Any]:
+    """What `append_line` has left, each line as JSON gives it; nothing where there is no file."""
+    for line in path.read_bytes().split(b"\n") if path.exists() else ():
         try:
             row = json.loads(line)
         except ValueError:  # empty, or torn by a kill: a prefix of an object is never JSON
             continue
-        yield CaseResult.from_json(row)
+        yield row
 
 
 def _final(case: str, reported: list[CaseResult]) -> CaseResult:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from labs.child import PYTEST
 from labs.command import end_group, spawn
 from labs.deadline import Deadline
 from labs.invariant.verdict import Verdict
 from labs.report.record import CaseResult, CellRecord, Run
-from labs.run.collect import PYTEST
 from labs.run.leftovers import MARK, PARENT
 from labs.run.plan import todo
 from labs.run.schedule import Task

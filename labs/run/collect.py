@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from labs.child import PYTEST
 from labs.command import run
 from labs.deadline import Deadline
 from labs.errors import BadInput, LabError
 from labs.matrixfile import Planned
 from labs.run.plan import Request
 
-PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
 TOLD = "labs-plan: "  # before the line in which conftest.py tells what was collected
 SECONDS = 600.0
 USAGE, NONE = 4, 5  # exit codes of pytest

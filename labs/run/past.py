@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from labs.report.record import read_lines
 
 TASKS_FILE = "tasks.jsonl"  # of a run: one line a task that has ended, with its seconds of wall time
 RUNS = 20  # the newest that are read
@@ -36,9 +36,9 @@ def past(records: Path) -> Past:
     by_case: dict[str, list[float]] = {}
     starts, sizes = [], []
     for run in sorted(records.glob("2*/"))[-RUNS:]:  # names begin with the time
-        wall = {row["task"]: row["seconds"] for row in _rows(run / TASKS_FILE) if row["ended"] == 0}
+        wall = {row["task"]: row["seconds"] for row in read_lines(run / TASKS_FILE) if row["ended"] == 0}
         for path in run.glob("*/verdicts.jsonl"):
-            took = {row["case"]: row["seconds"] for row in _rows(path) if row["outcome"] != "error"}
+            took = {row["case"]: row["seconds"] for row in read_lines(path) if row["outcome"] != "error"}
             cell = path.parent.name
             cases |= {(cell, case): seconds for case, seconds in took.items()}
             for case, seconds in took.items():
@@ -52,12 +52,3 @@ def past(records: Path) -> Past:
         max(1.0, statistics.median(starts)) if starts else START,
         max(1.0, statistics.quantiles(sizes, n=10)[-1]) if len(sizes) > 1 else DISK_MB,
     )
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of a file that a kill may have torn."""
-    for line in path.read_bytes().splitlines() if path.exists() else ():
-        try:
-            yield json.loads(line)
-        except ValueError:
-            continue

@@ -15,11 +15,11 @@ from typing import Any
 
 from labs import matrixfile, prepare
 from labs.casebook import ATTEMPTS
-from labs.child import source_digest
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.matrixfile import Planned
 from labs.report.record import CellRecord
+from labs.report.session import source_digest
 from labs.source.debian import Archive
 from labs.store import digest, file_digest
 

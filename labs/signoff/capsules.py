@@ -13,11 +13,9 @@ from typing import Any
 import click
 
 from labs import prepare
-from labs.child import PYTEST
-from labs.command import run
+from labs.child import recorded
 from labs.commandline import cell_options, show
-from labs.deadline import Deadline
-from labs.errors import BadInput, LabError
+from labs.errors import BadInput
 from labs.invariant.verdict import EXIT_CODE, worst
 from labs.matrix import one_cell
 from labs.report.record import Run
@@ -97,12 +95,7 @@ def _outcomes(opened: Capsule, records: Path) -> dict[str, str]:
     records.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="replay-", dir=records) as name:
         folder = Path(name).absolute()
-        words = [*opened.words(), "--record", str(folder), "--report", str(folder / "report")]
-        done = run([*PYTEST, *words], Deadline(SECONDS, "the replay"), expect=None)
-        runs = sorted(folder.glob("*/run.json"))
-        if not runs:
-            lines = [line for line in (done.out + done.err).splitlines() if line.strip()] or ["pytest said nothing"]
-            raise LabError(f"no record: {lines[-1].strip()}", evidence=done.out[-2000:])
-        kept = runs[0].parent.rename(records / runs[0].parent.name)
+        made = recorded(opened.words(), folder, SECONDS, "the replay").path
+        kept = made.rename(records / made.name)
     log.info("record: %s", kept)
     return {result.case: result.outcome for result in Run.open(kept).cell(opened.cell.id).results()}

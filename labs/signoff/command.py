@@ -7,7 +7,6 @@ import random
 import secrets
 import shlex
 import shutil
-import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -96,7 +95,6 @@ def signoff(
         if proof:
             take_proof(proof, folder)
     log.info("record: %s", folder)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the session and its guest end, too
     try:
         cells.run(plan, folder, archive)
     except BaseException:

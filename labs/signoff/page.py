@@ -12,24 +12,13 @@ from typing import Any
 from markupsafe import Markup
 
 from labs.invariant.verdict import SEVERITY
-from labs.report.html import environment
-from labs.report.plots import Diagram, Effect, Rate, effects_svg, rates_svg, spacetime
+from labs.report.html import Case, environment
+from labs.report.plots import Effect, Rate, effects_svg, rates_svg, spacetime
 from labs.report.record import CaseResult, replace_file
 from labs.report.text import clean
 
 PATCH_BYTES = 256 << 10  # of one patch on the page
 LINES = {"+": "added", "-": "removed", "@": "hunk"}  # first character of a line of a patch -> its class
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A case that is worth a place of its own, as the page's macros take it."""
-
-    anchor: str
-    cell: str
-    accelerator: str
-    result: CaseResult
-    diagram: Diagram | None
 
 
 @dataclass(frozen=True)
@@ -94,7 +83,7 @@ def _invariants(made: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _shown(number: int, cell: Mapping[str, Any]) -> list[Shown]:
+def _shown(number: int, cell: Mapping[str, Any]) -> list[Case]:
     """What base and patched cells violated; of the others only what speaks against signing is told, by its reason."""
     made = []
     for at, row in enumerate(cell["cases"]):
@@ -103,7 +92,7 @@ def _shown(number: int, cell: Mapping[str, Any]) -> list[Shown]:
             steps = result.verdict.counterexample if result.verdict else ()
             accelerator = str(cell["facts"].get("accelerator", "unknown"))
             made.append(
-                Shown(f"case-{number}-{at}", cell["id"], accelerator, result, spacetime(steps) if steps else None)
+                Case(f"case-{number}-{at}", cell["id"], accelerator, result, spacetime(steps) if steps else None)
             )
     return made
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from labs import prepare
 from labs.errors import BadInput
-from labs.matrix import Cell, series_of
+from labs.matrix import PATCHES, Cell, series_of
 from labs.report.record import replace_file
 from labs.report.session import source_digest
 from labs.series import Series, read
@@ -160,7 +160,7 @@ def patch_id(path: Path) -> str:
     return series.id
 
 
-def defects(kernel: str, components: Sequence[str], folder: Path = Path("patches")) -> list[tuple[str, Series]]:
+def defects(kernel: str, components: Sequence[str], folder: Path = PATCHES) -> list[tuple[str, Series]]:
     """The planted defects that the lab has for a version of these components, by their path."""
     found = []
     for path in sorted(path.parent for component in components for path in folder.glob(f"{component}/*/series.toml")):
