@@ -162,6 +162,33 @@ def _raw_terminal() -> Iterator[None]:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
+class _Arrival(threading.Event):
+    """Set when either stream of a channel gets data or ends; only its reader, who looks at both, sets it back.
+
+    select() would need the channel's pipe, which paramiko closes while its own thread may still write to it: that ends
+    the whole connection (Bad file descriptor), or puts a byte into whatever the descriptor has become.
+    """
+
+    def begin(self) -> None:
+        super().clear()
+
+    def clear(self) -> None:
+        """What paramiko calls when one of the two streams is empty."""
+
+
+def _pump(channel: paramiko.Channel, write: Callable[[bytes], object]) -> threading.Thread:
+    """Hand on what a channel says, from a thread, until it or the connection ends."""
+
+    def work() -> None:
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            while data := channel.recv(1 << 16):
+                write(data)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
 class Session:
     """An open connection. Several commands may run at once, each on a channel of its own."""
 
@@ -229,8 +256,12 @@ class Session:
     ) -> None:
         """Move all three streams until the far side has closed its two."""
         channel.setblocking(False)
+        arrived = _Arrival()
+        channel.in_buffer.set_event(arrived)
+        channel.in_stderr_buffer.set_event(arrived)
         while True:
             moved = False
+            arrived.begin()
             while channel.recv_ready():
                 out += channel.recv(1 << 18)
                 moved = True
@@ -256,19 +287,13 @@ class Session:
                 continue
             watch()
             deadline.check()
-            select.select([channel], [], [], min(0.05, deadline.remaining()))
+            arrived.wait(min(0.05, deadline.remaining()))
 
     def follow(self, command: str, path: Path) -> None:
         """Append what a command says to a file, from a thread, until the command or the connection ends."""
         channel = self._transport.open_session(timeout=30)
         channel.exec_command(command)
-
-        def work() -> None:
-            with path.open("ab", buffering=0) as out, contextlib.suppress(OSError, EOFError, paramiko.SSHException):
-                while data := channel.recv(1 << 16):
-                    out.write(data)
-
-        threading.Thread(target=work, daemon=True).start()
+        _pump(channel, path.open("ab", buffering=0).write)
 
     def login(self, keys: Path) -> str:
         """The ssh command that a person types to reach the same guest."""
@@ -285,19 +310,17 @@ class Session:
         channel = self._transport.open_session(timeout=30)
         channel.get_pty(os.environ.get("TERM", "dumb"), size.columns, size.lines)
         channel.invoke_shell()
+        said = _pump(channel, functools.partial(os.write, sys.stdout.fileno()))
         with _raw_terminal():
-            while not (channel.closed or channel.eof_received) or channel.recv_ready():
-                ready, _, _ = select.select([channel, sys.stdin], [], [], 0.2)
-                if channel in ready:
-                    os.write(sys.stdout.fileno(), channel.recv(1 << 16))
-                if sys.stdin in ready:
-                    typed = os.read(sys.stdin.fileno(), 1 << 12)
-                    if not typed:
-                        channel.shutdown_write()
-                        break
-                    channel.sendall(typed)
-            while data := channel.recv(1 << 16):
-                os.write(sys.stdout.fileno(), data)
+            while said.is_alive():
+                if not select.select([sys.stdin], [], [], 0.2)[0]:
+                    continue
+                typed = os.read(sys.stdin.fileno(), 1 << 12)
+                if not typed:
+                    channel.shutdown_write()
+                    break
+                channel.sendall(typed)
+            said.join()
         return channel.recv_exit_status() if channel.exit_status_ready() else 0
 
     def close(self) -> None:

@@ -297,3 +297,11 @@ def test_a_watch_that_raises_ends_the_first_connection(sshd: FakeSshd, keys: Pat
     with pytest.raises(KernelFailed):
         reach(sshd.address, keys, 20, watch=watch)
     assert watch.late < 1
+
+
+def test_a_command_cut_off_while_it_talks_leaves_the_connection_whole(session: Session) -> None:
+    """The channel is closed while its data still arrives, at many moments."""
+    for at in range(60):
+        with pytest.raises(DeadlineExpired):
+            session.run("exec yes", Deadline(0.02 + at / 4_000, "it"))
+    assert session.run("echo usable", Deadline(5, "it")).out == "usable\n"
