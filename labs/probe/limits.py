@@ -183,7 +183,10 @@ def read_limits(told: Mapping[str, str]) -> Limits:
 def _start(name: str, held: str, told: Mapping[str, str]) -> Start:
     lines = [line.split("\t") for line in told[f"{name}/told"].splitlines()]
     seen = {path.rsplit("/", 1)[-1]: text for path, text in lines}
-    return Start(name, held, seen, int(told[f"{name}/code"]), told[f"{name}/said"])
+    said = told[f"{name}/said"]
+    if trouble := next((line for line in said.splitlines() if line.startswith("agent: ")), ""):
+        raise ValueError(f"the lab's own program did not run in {name}: {trouble}")
+    return Start(name, held, seen, int(told[f"{name}/code"]), said)
 
 
 def _meeting(line: str) -> Meeting:

@@ -85,3 +85,11 @@ def test_tell_reads_first_lines(program: Path, tmp_path: Path) -> None:
     argv = [str(program), "tell", "0", str(tmp_path / "a"), str(tmp_path / "none")]
     told = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
     assert told == f"{tmp_path}/a\tmax 100000\n{tmp_path}/none\t\n"
+
+
+def test_tell_as_the_first_process_of_a_container(program: Path, tmp_path: Path) -> None:
+    """It has the number 1 there, as the agent that measures has it as the first process of a guest."""
+    (tmp_path / "a").write_text("max 100000\n")
+    argv = ["unshare", "-Urpf", str(program), "tell", "0", str(tmp_path / "a")]
+    told = subprocess.run(argv, capture_output=True, text=True, timeout=20, check=True).stdout
+    assert told == f"{tmp_path}/a\tmax 100000\n"

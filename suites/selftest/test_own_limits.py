@@ -128,3 +128,10 @@ def test_the_bundle_asks_for_the_limits_that_are_judged() -> None:
     assert str(resources["memory"]["limit"]) == LIMITS["memory.max"]
     assert str(resources["pids"]["limit"]) == LIMITS["pids.max"]
     assert resources["unified"] == {"cpu.weight": LIMITS["cpu.weight"]}
+
+
+def test_the_labs_own_program_that_does_not_run_is_no_verdict() -> None:
+    told = json.loads((DATA / "base.json").read_text())
+    told["h0/told"], told["h0/said"] = "", "<2>something\nagent: results: /dev/ttyS1: No such file or directory\n"
+    with pytest.raises(ValueError, match="did not run in h0: agent: results"):
+        read_limits(told)

@@ -94,6 +94,7 @@ void *allocate(size_t count, size_t size);
 void emit_target(FILE *out, const struct target *target);
 void emit_worker(FILE *out, const struct worker *worker);
 void emit_hex(FILE *out, const char *text);
+bool first_of_guest(void);
 void die(const char *what, const char *where) __attribute__((noreturn));
 
 #endif

@@ -12,10 +12,16 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A container's first process has the number 1, too, in its own namespace; only a guest has it by this name (rdinit=/agent). */
+bool first_of_guest(void)
+{
+	return getpid() == 1 && !strcmp(program_invocation_name, "/agent");
+}
+
 void die(const char *what, const char *where)
 {
 	const char *why = errno ? strerror(errno) : "";
-	if (getpid() == 1) { /* its end would be a panic: the lab's failure must not look like the kernel's */
+	if (first_of_guest()) { /* its end would be a panic: the lab's failure must not look like the kernel's */
 		fprintf(stderr, "<2>cgroup-lab: init failed: %s: %.*s: %s\n", what, (int)strcspn(where, "\n"), where, why);
 		reboot(RB_POWER_OFF);
 	}

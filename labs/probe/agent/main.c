@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 	char line[4096];
 	FILE *plan = argc == 2 ? fopen(argv[1], "r") : NULL;
 
-	if (getpid() == 1)
+	if (first_of_guest())
 		measure_main();
 	if (argc == 3 && !strcmp(argv[1], "script"))
 		return script_main(argv[2]);
