@@ -14,7 +14,7 @@ from labs.probe.register import Absent
 from labs.probe.script import Outcome
 from labs.promise.families import FAMILIES
 
-FULL_TIMES = 6  # the rounds of the default size, that many times
+FULL_TIMES = 3  # the rounds of the default size, that many times
 FAMILY = {promise.name: family for family, members in FAMILIES.items() for promise in members}
 CASES = [pytest.param(promise, id=promise.id) for members in FAMILIES.values() for promise in members]
 
