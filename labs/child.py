@@ -17,6 +17,7 @@ from labs.report.record import CaseResult, Run
 PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q")
 CODE = "pytest.code"
 COLLECT_SECONDS = 120.0
+BYE_SECONDS = 15.0  # for a pytest that is interrupted to end its guest
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def recorded(words: Sequence[str], folder: Path, seconds: float, what: str) -> R
     DeadlineExpired after `seconds`; LabError with pytest's last words when it left no record.
     """
     kept = ["--record", str(folder), "--report", str(folder / "report")]
-    done = run([*PYTEST, *words, *kept], Deadline(seconds, what), expect=None)
+    done = run([*PYTEST, *words, *kept], Deadline(seconds, what), expect=None, grace=BYE_SECONDS)
     (folder / "pytest.log").write_text(done.out + done.err)
     (folder / CODE).write_text(f"{done.code}\n")
     runs = sorted(folder.glob("*/run.json"))

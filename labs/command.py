@@ -82,8 +82,10 @@ def run(
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
     expect: Sequence[int] | None = (0,),
+    grace: float = 0.0,
 ) -> Completed:
-    """Run a program to its end; its whole process group is killed at the deadline or on Ctrl-C.
+    """Run a program to its end; its whole process group is killed at the deadline or on Ctrl-C, with `grace` after so
+    many seconds in which it may end what it started itself.
 
     `stdout` writes standard output to a file instead of memory. `expect=None` accepts every exit code.
     Raises MissingProgram, DeadlineExpired, CommandFailed (with the last lines of standard error).
@@ -103,7 +105,10 @@ def run(
             try:
                 raw_out, raw_err = process.communicate(stdin, timeout=deadline.remaining())
             except BaseException as error:
-                end_group(process)
+                try:
+                    _ask(process, grace)
+                finally:
+                    end_group(process)
                 if isinstance(error, subprocess.TimeoutExpired):
                     tail = (error.stderr or b"").decode(errors="replace")[-2000:]
                     raise DeadlineExpired(
@@ -141,6 +146,15 @@ def spawn(
             env=_environment(env),
             start_new_session=True,
         )
+
+
+def _ask(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """Ask a child to end, as by Ctrl-C, and wait for that."""
+    if seconds:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=seconds)
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

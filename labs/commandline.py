@@ -50,7 +50,8 @@ class Group(click.Group):
         return super().get_command(ctx, name)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: sessions and guests end, too
+        for number in (signal.SIGTERM, signal.SIGINT):  # sessions and guests end, too, also of a shell's background job
+            signal.signal(number, signal.default_int_handler)
         try:
             return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:

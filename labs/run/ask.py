@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 import shlex
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -119,7 +118,6 @@ def _capacity(folder: Path, jobs: int) -> tuple[Need, int]:
 
 def _go_on(folder: Path, report: Path, jobs: int, dry: bool = False) -> int:
     """Run what is left of a run that is on record; its exit code."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would pytest
     plan, run = load(folder), Run.open(folder)
     plan.check_source()
     with held(folder):

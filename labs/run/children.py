@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labs.child import PYTEST
+from labs.child import BYE_SECONDS, PYTEST
 from labs.command import end_group, spawn
 from labs.deadline import Deadline
 from labs.invariant.verdict import Verdict
@@ -21,7 +21,6 @@ from labs.run.plan import todo
 from labs.run.schedule import Task
 
 LEAST_SECONDS, TIMES = 3600.0, 10.0  # a task may take so long, or so many times what is expected of it
-BYE_SECONDS = 15.0  # for a pytest that is interrupted to end its guest
 
 
 @dataclass

@@ -209,3 +209,17 @@ def test_a_spawned_child_does_not_take_the_labs_input(tmp_path: Path) -> None:
         os.dup2(ours, 0)
         for end in (ours, read_end, write_end):
             os.close(end)
+
+
+TIDY = "trap 'sleep 0.2; echo tidy > tidied; exit' INT; touch begun; while :; do sleep 0.05; done"
+
+
+@pytest.mark.parametrize(
+    "script, grace, tidied", [(TIDY, 10, True), (TIDY, 0, False), ("trap '' INT; yes", 0.5, False)]
+)
+def test_a_program_with_a_grace_ends_what_it_started(tmp_path: Path, script: str, grace: float, tidied: bool) -> None:
+    began = time.monotonic()
+    with pytest.raises(DeadlineExpired):
+        run(["sh", "-c", script], Deadline(0.5, "it"), cwd=tmp_path, grace=grace)
+    assert (tmp_path / "tidied").exists() == tidied
+    assert time.monotonic() - began < 5
