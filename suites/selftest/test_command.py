@@ -220,6 +220,6 @@ TIDY = "trap 'sleep 0.2; echo tidy > tidied; exit' INT; touch begun; while :; do
 def test_a_program_with_a_grace_ends_what_it_started(tmp_path: Path, script: str, grace: float, tidied: bool) -> None:
     began = time.monotonic()
     with pytest.raises(DeadlineExpired):
-        run(["sh", "-c", script], Deadline(0.5, "it"), cwd=tmp_path, grace=grace)
+        run(["sh", "-c", script], Deadline(1.0, "it"), cwd=tmp_path, grace=grace)
     assert (tmp_path / "tidied").exists() == tidied
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
