@@ -74,8 +74,6 @@ def _bandwidth(quota: int, period: int) -> Relation:
         wall = (seen["last"].end - seen["first"].start) / 1000
         periods = wall / period + 1
         bound = quota * periods + CPUS * SLICE_US
-        if wall < 10 * period:
-            return f"only {wall / period:.1f} periods were seen"
         return "" if used <= bound else f"{used} us used in {wall:.0f} us, the quota allows {bound:.0f}"
 
     return relation

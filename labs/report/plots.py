@@ -122,10 +122,7 @@ def latency_svg(rows: Sequence[Latency], title: str) -> str:
             points = [(row.quantiles[name], index) for index, row in enumerate(rows) if name in row.quantiles]
             if points:
                 axes.plot(*zip(*points, strict=True), marker, color=colour, label=name, markeredgewidth=2, markersize=6)
-        axes.set_xscale("log")
-        axes.set_xlim(*_decades([value for row in rows for value in row.quantiles.values()]))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        _log(axes, [value for row in rows for value in row.quantiles.values()])
         _name_rows(axes, [row.operation for row in rows])
         axes.set_xlabel("latency, us (log)")
         axes.set_title(clean(title), fontsize=9)
@@ -157,10 +154,7 @@ def rates_svg(rows: Sequence[Rate], title: str) -> str:
                 axes.plot([row.rate], [index], "o", color=colour, markersize=6)
             else:
                 axes.plot([row.high], [index], "|", color=colour, markersize=10, markeredgewidth=2)
-        axes.set_xscale("log")
-        axes.set_xlim(*_decades([value for row in rows for value in (row.high / 1e2, row.high)]))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        _log(axes, [value for row in rows for value in (row.high / 1e2, row.high)])
         _name_rows(axes, [row.name for row in rows])
         axes.set_xlabel("share that was wrong (log)")
         axes.set_title(clean(title), fontsize=9)
@@ -191,7 +185,7 @@ def effects_svg(rows: Sequence[Effect], bound: float, title: str) -> str:
         axes.axvline(0, color=_INK, alpha=0.4, linewidth=0.8)
         axes.axvline(100 * bound, color=EFFECTS["regression"], linewidth=1, linestyle="--")
         _name_rows(axes, [row.name for row in rows])
-        axes.set_xlabel("slower than the base, %; dashed: the bound")
+        axes.set_xlabel("slower by, %; dashed: the bound")
         axes.set_title(clean(title), fontsize=9)
 
     return _svg(1.1 + 0.32 * len(rows), draw)
@@ -225,7 +219,10 @@ def _svg(height: float, draw: Callable[[Figure], None]) -> str:
     return svg[svg.index("<svg") :].replace(_INK, "currentColor")
 
 
-def _decades(values: Sequence[float]) -> tuple[float, float]:
-    """Whole decades around the values: an axis that always has two labelled ends."""
+def _log(axes: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis of whole decades around the values, so that it always has two labelled ends."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    return 10.0**low * 0.9, 10.0 ** max(high, low + 1) * 1.1
+    axes.set_xscale("log")
+    axes.set_xlim(10.0**low * 0.9, 10.0 ** max(high, low + 1) * 1.1)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
