@@ -174,7 +174,8 @@ class Reader:
             chosen = [one for one in inner if one is not type(None)]
             return value if value is None or len(chosen) != 1 else self._value(chosen[0], value)
         if isinstance(value, dict) and inner:
-            return {name: self._value(inner[-1], one) for name, one in value.items()}
+            key = int if inner[0] is int else str
+            return {key(name): self._value(inner[-1], one) for name, one in value.items()}
         if isinstance(value, list) and isinstance(origin, type) and issubclass(origin, Iterable):
             if origin is tuple and ... not in inner:
                 return tuple(self._value(one, part) for one, part in zip(inner, value, strict=True))

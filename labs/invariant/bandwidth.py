@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 from labs.probe.bandwidth import SPINNER, YIELDER, Race, Window
 
 YIELDS = "a thread that yields leaves the CPU to the other that wants it"
@@ -19,6 +19,7 @@ BUSY = 0.5  # of the CPU's time: with less used by the two, something else ran t
 SLICE_US = 5_000  # kernel/sched/fair.c, sysctl_sched_cfs_bandwidth_slice: what a CPU takes of the quota at a time
 
 
+@pure
 def yields(windows: Sequence[Window]) -> Verdict:
     """Judge `YIELDS`: of one thread that yields in a loop and one that never does, of the same weight on one CPU, the
     first has at most a quarter of the time. By the median of the windows; too few yields are inconclusive.
@@ -44,6 +45,7 @@ def _listing(windows: Sequence[Window]) -> str:
     return "\n".join(f"{one.wall_us:.0f} us: {dict(one.grew)}" for one in windows)
 
 
+@pure
 def within_quota(windows: Sequence[Window], *, quota_us: int, period_us: int, cpus: int, burst_us: int = 0) -> Verdict:
     """Judge `QUOTA`: in k periods, a part of one before them counted whole, at most k times the quota is used, the
     burst, and a slice a CPU (cgroup-v2.rst, cpu.max; Documentation/scheduler/sched-bwc.rst).
@@ -70,6 +72,7 @@ def within_quota(windows: Sequence[Window], *, quota_us: int, period_us: int, cp
     return Verdict(QUOTA, "pass", words, looked_at, figures)
 
 
+@pure
 def in_force(races: Sequence[Race], *, cpus: int) -> Verdict:
     """Judge `RACED`: of a group that wants all CPUs, in a window after several writers of cpu.max: with `max` it is
     not throttled any more, with a quota it uses less than halfway between that and all CPUs (cgroup-v2.rst, cpu.max;

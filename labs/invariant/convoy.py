@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 from labs.probe.convoy import Wave
 
 MOST_MS = 5.0  # a create may wait for locks: a quarter of the shortest hold that is planted
 
 
+@pure
 def no_convoy(waves: Sequence[Wave]) -> Verdict:
     """Judge "a create does not wait for a lock longer when others run": the mean wait of each wave, in ms.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 from labs.probe.delegation import Start, Storm, Traffic
 
 LEAST_ROUNDS = 6  # fewer cannot carry an interval of 95 %: 0.5 ** 6 is 1.6 %
@@ -47,16 +47,19 @@ def _related(invariant: str, first: Sequence[int], second: Sequence[int], holds:
     return Verdict(invariant, "pass" if passed else "fail" if failed else "inconclusive", reason, looked_at, figures)
 
 
+@pure
 def slower(systemd: Sequence[int], cgroupfs: Sequence[int]) -> Verdict:
     """Judge `SLOWER`: the driver that asks another process has the longer way. Microseconds, by rounds."""
     return _related(SLOWER, systemd, cgroupfs, 1.0, 1.0)
 
 
+@pure
 def same(delegated: Sequence[int], undelegated: Sequence[int]) -> Verdict:
     """Judge `SAME`: Delegate= says who may write below a group (systemd.resource-control(5)), and no more."""
     return _related(SAME, delegated, undelegated, 1 / EQUAL, 1 / EQUAL)
 
 
+@pure
 def every_start(starts: Sequence[Start], planned: int) -> Verdict:
     """Judge "every container starts": each in each mode ends with exit code 0."""
     name, looked_at = "every container starts", {"containers": float(len(starts))}
@@ -70,6 +73,7 @@ def every_start(starts: Sequence[Start], planned: int) -> Verdict:
     return Verdict(name, "pass", f"all {len(starts)} containers ended with code 0", looked_at)
 
 
+@pure
 def transient_units(driver: str, traffic: Traffic) -> Verdict:
     """Judge `UNITS`: the calls of StartTransientUnit while containers ran."""
     wanted = traffic.containers if driver == "systemd" else 0
@@ -83,6 +87,7 @@ def transient_units(driver: str, traffic: Traffic) -> Verdict:
     return Verdict(UNITS, "pass" if asked == wanted else "fail", reason, looked_at, figures)
 
 
+@pure
 def no_reload(traffic: Traffic) -> Verdict:
     """Judge `RELOADS`: nobody calls Reload or Reexecute."""
     looked_at = {"containers": float(traffic.containers), "calls": float(sum(traffic.calls.values()))}
@@ -93,6 +98,7 @@ def no_reload(traffic: Traffic) -> Verdict:
     return Verdict(RELOADS, "fail" if reloads else "pass", reason, looked_at, {"reloads": float(reloads)})
 
 
+@pure
 def bounded(storm: Storm) -> Verdict:
     """Judge `BOUNDED`: all starts in the storm succeed, the longest within STORM times the median on a quiet bus."""
     quiet, stormed, answered = storm.quiet, storm.stormed, storm.answered
@@ -107,6 +113,7 @@ def bounded(storm: Storm) -> Verdict:
     return Verdict(BOUNDED, "pass" if longest <= STORM else "fail", reason, looked_at, {"longest ratio": longest})
 
 
+@pure
 def kept(told: Mapping[str, str]) -> Verdict:
     """Judge `KEPT` (systemd.resource-control(5), Delegate=; the document "Control Group APIs and Delegation")."""
     controllers, groups = set(told.get("controllers", "").split()), set(told.get("groups", "").split())

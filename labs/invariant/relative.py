@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from labs.invariant.latency import EMULATED, MIN_SAMPLES
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 from labs.stats import quantile
 
 
+@pure
 def no_slower(
     name: str, samples_ns: ArrayLike, against_ns: ArrayLike, accelerator: str, most: float, q: float = 0.5
 ) -> Verdict:

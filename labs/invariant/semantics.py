@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from labs.invariant.verdict import Verdict
+from labs.invariant.verdict import Verdict, pure
 from labs.probe.semantics import Told
 
 IN_FORCE = "what a configuration sets is in force"
@@ -22,6 +22,7 @@ def _not_created(invariant: str, told: Told) -> Verdict | None:
     return Verdict(invariant, "error", f"the container was not created ({told.code}): {said[0]}", evidence=told.said)
 
 
+@pure
 def in_force(told: Told, wanted: Mapping[str, str]) -> Verdict:
     """Judge `IN_FORCE`: each file of the group has the text that the configuration means (OCI runtime-spec,
     config-linux.md). A create that refuses what the specification allows is a violation, too."""
@@ -38,6 +39,7 @@ def in_force(told: Told, wanted: Mapping[str, str]) -> Verdict:
     return Verdict(IN_FORCE, "pass", ", ".join(f"{file} is {text}" for file, text in wanted.items()), looked_at)
 
 
+@pure
 def default_shares(told: Told) -> Verdict:
     """Judge `DEFAULT`: a container with the shares that v1 gives by default has the weight that v2 gives by default, so
     that it has as much as a group that nobody gave anything (runc#4772, crun#1721)."""
@@ -49,6 +51,7 @@ def default_shares(told: Told) -> Verdict:
     return Verdict(DEFAULT, "pass" if weight == WEIGHT else "fail", reason, {"containers": 1.0}, figures)
 
 
+@pure
 def shares_in_order(told: Mapping[int, Told]) -> Verdict:
     """Judge `ORDER`: weights grow with shares, and the ends of the two ranges meet. Whatever the curve between."""
     if broken := next((verdict for one in told.values() if (verdict := _not_created(ORDER, one))), None):
@@ -64,6 +67,7 @@ def shares_in_order(told: Mapping[int, Told]) -> Verdict:
     return Verdict(ORDER, outcome, f"cpu.weight by cpu.shares is {reason}", looked_at, figures)
 
 
+@pure
 def delete_tells(told: Told) -> Verdict:
     """Judge `TELLS`: with a process in the group that is not the container's, delete either removes the group or fails
     (OCI runtime-spec, runtime.md, delete: "MUST generate an error" when it cannot)."""
@@ -75,6 +79,7 @@ def delete_tells(told: Told) -> Verdict:
     return Verdict(TELLS, outcome, reason, {"containers": 1.0}, figures, evidence=told.delete_said)
 
 
+@pure
 def recorded(name: str, told: Told) -> Verdict:
     """What a runtime makes of something on which versions differ and nothing is promised: on record, and never wrong.
 

@@ -14,17 +14,28 @@ from labs import judged
 from labs.console import scan
 from labs.errors import BadInput
 from labs.invariant.atomicity import linearizable, no_lost_update
+from labs.invariant.bandwidth import in_force, within_quota, yields
+from labs.invariant.convoy import no_convoy
+from labs.invariant.delegation import bounded, every_start, kept, no_reload, same, slower, transient_units
 from labs.invariant.hygiene import container_steps, nothing_left
 from labs.invariant.kernel_health import quiet_kernel
 from labs.invariant.latency import latency
 from labs.invariant.limits import limits_in_force, no_waiting, refused_once
+from labs.invariant.relative import no_slower
+from labs.invariant.semantics import default_shares, delete_tells, recorded, shares_in_order
+from labs.invariant.semantics import in_force as semantics_in_force
 from labs.invariant.verdict import JUDGES, Verdict, pure
 from labs.judged import Context, Reader
 from labs.model.driver import explained
 from labs.model.saved import load
 from labs.model.versions import Kernel
+from labs.probe.bandwidth import Race, Window
+from labs.probe.convoy import Wave
+from labs.probe.delegation import Start as Run
+from labs.probe.delegation import Storm, Traffic
 from labs.probe.history import History
 from labs.probe.limits import Meeting, Setting, Start, Write
+from labs.probe.semantics import Told
 from labs.probe.steps import ContainerStep
 from labs.promise import judge
 from labs.promise.families import FAMILIES
@@ -53,6 +64,12 @@ def random_verdict() -> Verdict:
     return explained(load("\n".join(rest[:20])), Kernel(tuple(facts["version"]), **sets), concurrent=False)
 
 
+WINDOWS = [
+    Window(1.1e6 + at, {"usage_usec": 9e5 + at / 3, "nr_throttled": 3.0, "cpu 1": 4e5, "cpu 2": 5e5}) for at in range(4)
+]
+TOLD = Told(0, "said\n", {"cpu.weight": "39", "cpu.max": None}, 0, "", True, 12)
+RUN = Run("systemd", "yes", 700_123, 1, "no such unit")
+TRAFFIC = Traffic(3, {"Reload": 1, "StartTransientUnit": 3})
 STEP = ContainerStep("c1", 0, "create", 5, 9, 1, "no such \udc80 file")
 VERDICTS = {
     "pass": lambda: linearizable(REGISTERS),
@@ -74,6 +91,23 @@ VERDICTS = {
     "waiting": lambda: no_waiting([Meeting("cpu.max", True, 900, 12)], planned=1),
     "promise": promise_verdict,
     "random": random_verdict,
+    "yields": lambda: yields(WINDOWS),
+    "quota": lambda: within_quota(WINDOWS, quota_us=20_000, period_us=100_000, cpus=2),
+    "raced": lambda: in_force([Race("max 100000", WINDOWS[0])] * 9, cpus=2),
+    "in force": lambda: semantics_in_force(TOLD, {"cpu.max": "1 2"}),
+    "shares": lambda: default_shares(TOLD),
+    "order": lambda: shares_in_order({1024: TOLD, 2: TOLD, 262144: TOLD}),
+    "tells": lambda: delete_tells(TOLD),
+    "recorded": lambda: recorded("pids", TOLD),
+    "slower": lambda: slower([700, 710, 705, 720, 699, 703], [300, 310, 305, 320, 299, 303]),
+    "same": lambda: same([700, 710, 705, 720, 699, 703], [300, 310, 305, 320, 299, 303]),
+    "starts": lambda: every_start([RUN], planned=1),
+    "units": lambda: transient_units("cgroupfs", TRAFFIC),
+    "reload": lambda: no_reload(TRAFFIC),
+    "storm": lambda: bounded(Storm((RUN,), (RUN, RUN), 7)),
+    "kept": lambda: kept({"controllers": "memory", "groups": "payload", "moved": "12"}),
+    "convoy": lambda: no_convoy([Wave(1, (0,), (5,)), Wave(2, (0, 0), (9_000_000, 7_000_000))]),
+    "relative": lambda: no_slower("a", np.arange(1, 900, dtype=np.uint32), np.arange(1, 700), "icount", 1.25),
 }
 
 
