@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from labs.command import run
+from labs.deadline import Deadline
 from labs.invariant.limits import limits_in_force, no_waiting, refused_once
 from labs.invariant.verdict import Verdict
-from labs.probe.limits import LIMITS, Limits, bundle, read_limits
+from labs.probe.limits import LIMITS, SCRIPT, Limits, Meeting, bundle, read_limits
 
 DATA = Path(__file__).parent / "data/limits"
 PLANNED = {"limits_in_force": 4, "refused_once": 2, "no_waiting": 2}  # two rounds and two plain containers each
@@ -135,3 +137,42 @@ def test_the_labs_own_program_that_does_not_run_is_no_verdict() -> None:
     told["h0/told"], told["h0/said"] = "", "<2>something\nagent: results: /dev/ttyS1: No such file or directory\n"
     with pytest.raises(ValueError, match="did not run in h0: agent: results"):
         read_limits(told)
+
+
+# Stand in for the agent and for a runtime whose second container, r0, goes on when its file says so.
+AGENT = """#!/bin/bash
+shift; [ $2 = - ] || touch $3/held; until [ $2 = - ] || [ -e $3/release ]; do sleep 0.05; done; shift 3; exec "$@"
+"""
+RUNC = """#!/bin/bash
+name=${!#}; [ $name = h0 ] || until grep -q max group/$name/cpu.max || [ -e $ANSWERS ]; do sleep 0.05; done
+"""
+
+
+def met(folder: Path, answers: str) -> Meeting:
+    """A meeting by the probe's own script, with a container that only gets on with much of the CPU, or when there is
+    the file `answers`."""
+    for name, text in (("agent", AGENT), ("runc", RUNC)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    (folder / "group/r0").mkdir(parents=True)
+    (folder / "group/r0/cpu.max").write_text("10 50000")
+    names = f"export ANSWERS={answers}; RUNC=./runc STATE=x AGENT=./agent TOP=/x PARENT=group PATIENCE=300 MORE="
+    script = f"{names}\n{SCRIPT}\nround 0 cpu.max\ncat h0/met"
+    told = run(["bash", "-c", f"cd {folder}; {script}"], Deadline(20, "a round")).out
+    held, waited, before, after = told.split()
+    return Meeting(held, waited == "1", int(before), int(after))
+
+
+def test_a_container_that_waits_for_the_cpu_is_given_some_and_judged_as_none_that_waits_for_another(
+    tmp_path: Path,
+) -> None:
+    meeting = met(tmp_path, "none")
+    assert meeting.waited and meeting.before <= meeting.after
+    assert no_waiting([meeting], planned=1).outcome == "inconclusive"
+    assert (tmp_path / "group/r0/cpu.max").read_text() == "max\n"
+
+
+def test_a_container_that_waits_for_another_keeps_its_quota(tmp_path: Path) -> None:
+    meeting = met(tmp_path, "h0/release")
+    assert no_waiting([meeting], planned=1).outcome == "fail"
+    assert (tmp_path / "group/r0/cpu.max").read_text() == "10 50000"
