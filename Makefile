@@ -1,13 +1,14 @@
 # The commands that people and CI run; everything else is `pytest` and `labs`.
 PYTEST = .venv/bin/python -m pytest
 
-.PHONY: setup setup-vagrant lab check test test-full bench bench-full
+.PHONY: setup setup-test lab check test test-full bench bench-full
 
 setup:
 	@ci/setup.sh
 
-setup-vagrant: setup
+setup-test: setup ## what only tests need
 	@ci/setup.sh vagrant
+	@ci/setup.sh browser
 
 lab: setup ## the main job on the default cell; ARGS go to pytest
 	$(PYTEST) suites/cgroup_atomicity $(ARGS)
@@ -17,11 +18,11 @@ check: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-test: check setup-vagrant ## selftests, then a short run on real guests
+test: check setup-test ## selftests, then a short run on real guests
 	$(PYTEST) suites/selftest -q -n auto
 	$(PYTEST) suites/guest suites/cgroup_atomicity -m "not full" $(ARGS)
 
-test-full: check setup-vagrant ## all of it: every provider check, three kernel lines, both runtimes
+test-full: check setup-test ## all of it: every provider check, three kernel lines, both runtimes
 	$(PYTEST) suites/selftest -q -n auto
 	$(PYTEST) suites/guest -q --full
 	.venv/bin/labs run suites/cgroup_atomicity --kernel 6.1 --kernel 6.12 --kernel 7.3 --runtime runc --runtime crun $(ARGS) \

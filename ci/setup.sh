@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Install what the lab needs: system packages (root or sudo, only for these) and .venv. Does nothing the second time.
-# `setup.sh vagrant` installs that section of packages.txt instead; where it cannot, it says so loudly, and that is no failure.
+# `setup.sh vagrant` and `setup.sh browser` install that section of packages.txt instead; where one cannot, it says so loudly,
+# and that is no failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +18,7 @@ if [ -n "$section" ]; then
     [ "$(id -u)" = 0 ] || sudo=(sudo -n)
     install=(env DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -q -y --no-install-recommends "${missing[@]}")
     "${sudo[@]}" "${install[@]}" >/dev/null 2>&1 || { "${sudo[@]}" apt-get update -q && "${sudo[@]}" "${install[@]}"; } >/dev/null 2>&1 ||
-        echo "setup: NOT RUN: the $section provider, as its packages cannot be installed here: ${missing[*]}" >&2
+        echo "setup: NOT RUN: what needs $section, as its packages cannot be installed here: ${missing[*]}" >&2
     exit 0
 fi
 

@@ -23,7 +23,7 @@ def browser() -> str:
     """The browser's name; the test is skipped, and says so, where there is none."""
     found = next(filter(shutil.which, CHROMIUM), None)
     if not found:
-        pytest.skip(f"NOT CHECKED IN A BROWSER: none of {', '.join(CHROMIUM)} is installed")
+        pytest.skip(f"NOT CHECKED IN A BROWSER: none of {', '.join(CHROMIUM)} is installed; ci/setup.sh browser")
     return found
 
 
