@@ -12,6 +12,7 @@ from labs.bisect.step import Step
 
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
+PLACE_ERROR = 0.6  # of the error allowed; simulated, 1.0 left 947 of 1000 searches among 129 candidates right at 0.95
 TRIES = 2  # skips after which an end counts as one that cannot be judged
 SURE_OF_RATE = 1e5  # runs that a rate given by the user counts as
 FLAKY_RUNS = 10  # of each end, once a candidate was seen to be good and bad
@@ -43,6 +44,12 @@ class Plan:
     @property
     def high(self) -> str:
         return "bad" if self.low == "good" else "good"
+
+    @property
+    def aim(self) -> float:
+        """What the likeliest place must reach: a part of the error allowed is left for ends that are refused, and for
+        several changes seen where there is one, by chance."""
+        return 1 - PLACE_ERROR * (1 - self.confidence)
 
     @property
     def bad_end(self) -> int:

@@ -167,7 +167,7 @@ def _pairs(seen: Tally) -> list[tuple[int, int]]:
 def _noisy(plan: Plan, seen: Tally) -> Ask | Answer:
     weight = posterior(seen, before_runs(plan))
     first, last, mass = groups(seen, weight)
-    if mass < plan.confidence:
+    if mass < plan.aim:
         gain = information(seen, weight, before_runs(plan))
         if gain.max() > NOTHING:
             left = 2 - int(seen.verified.sum()) + _unknown(weight, gain)
