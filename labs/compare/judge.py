@@ -185,7 +185,10 @@ def _decide(rows: Sequence[Row], missing: Mapping[str, str], bound: float) -> tu
     if slower:
         worst = max(slower, key=lambda row: row.effect)
         more = f", and {len(slower) - 1} more" if len(slower) > 1 else ""
-        return 1, f"{worst.name} is {worst.effect:+.1%} in B, more than {bound:.3g} of A allows{more}"
+        return (
+            1,
+            f"{worst.name} takes {worst.effect:.1%} longer in B than in A, {100 * bound:.3g}% are not minded{more}",
+        )
     if missing:
         name, why = next(iter(missing.items()))
         return 4, f"{name} was not measured: {why}"

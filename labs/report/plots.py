@@ -195,7 +195,7 @@ def _name_rows(axes: Any, names: Sequence[str]) -> None:
     shown = ["\n".join(line[-60:] for line in clean(name).split("\n")) for name in names]
     axes.set_yticks(range(len(names)), shown)
     axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.grid(axis="x", which="both", color=_INK, alpha=0.15)
+    axes.grid(axis="x", color=_INK, alpha=0.15)
 
 
 def _svg(height: float, draw: Callable[[Figure], None]) -> str:

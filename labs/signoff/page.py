@@ -33,12 +33,15 @@ def write_page(made: Mapping[str, Any], digest: str, evidence: Path, path: Path)
 
 def render(made: Mapping[str, Any], digest: str, evidence: Path) -> str:
     """The page's text; `digest` is that of sign-off.json, `evidence` the folder that has the patches."""
+    cases = _cases(made)
     shown = [one for number, cell in enumerate(made["cells"]) for one in _shown(number, cell)]
     return _ENVIRONMENT.get_template("sign-off.html.j2").render(
         made=made,
         digest=digest,
         kind=KINDS[made["decision"]],
-        matrix=_matrix(made),
+        compared=_compared(made),
+        matrix={case: row for case, row in cases.items() if set(row.values()) not in ({"pass"}, {"skip"})},
+        skipped=[case for case, row in cases.items() if set(row.values()) == {"skip"}],
         counts={cell["id"]: _counts(cell) for cell in made["cells"]},
         shown=shown,
         plot=Markup(rates_svg(_rates(made), "Base and patched")) if made["shares"] else "",
@@ -53,14 +56,17 @@ def render(made: Mapping[str, Any], digest: str, evidence: Path) -> str:
 KINDS = {"signed": "pass", "not proven": "inconclusive", "refused": "fail"}  # decision -> the class that colours it
 
 
-def _matrix(made: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Case -> cell -> outcome, for base and patched cells, of the cases that did not pass in both."""
+def _compared(made: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [cell for cell in made["cells"] if cell["purpose"] in ("base", "patched")]
+
+
+def _cases(made: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Case -> cell -> outcome, for base and patched cells."""
     rows: dict[str, dict[str, str]] = {}
-    cells = [cell for cell in made["cells"] if cell["purpose"] in ("base", "patched")]
-    for cell in cells:
+    for cell in _compared(made):
         for case in cell["cases"]:
             rows.setdefault(case["case"], {})[cell["id"]] = case["outcome"]
-    return {case: row for case, row in rows.items() if set(row.values()) != {"pass"}}
+    return rows
 
 
 def _counts(cell: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -71,9 +77,9 @@ def _counts(cell: Mapping[str, Any]) -> list[tuple[str, int]]:
 def _invariants(made: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Invariant -> what base and patched cells gave, and its controls."""
     found: dict[str, dict[str, Any]] = {}
-    for cell in made["cells"]:
+    for cell in _compared(made):
         for case in cell["cases"]:
-            if case["verdict"] and cell["purpose"] in ("base", "patched") and case["outcome"] != "skip":
+            if case["verdict"] and case["outcome"] != "skip":
                 row = found.setdefault(case["verdict"]["invariant"], {"base": Counter(), "patched": Counter()})
                 row[cell["purpose"]][case["outcome"]] += 1
     for row in found.values():
@@ -127,4 +133,11 @@ def _lines(path: Path) -> list[Line]:
     return [Line(LINES.get(line[:1], "context"), line) for line in text.split("\n")]
 
 
+def _change(part: float) -> str:
+    """0.051 as '+5.10'; what rounds to nothing has no sign."""
+    words = f"{100 * part:+.2f}"
+    return words[1:] if float(words) == 0 else words
+
+
 _ENVIRONMENT = environment("labs.signoff")
+_ENVIRONMENT.filters["change"] = _change

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from labs.command import run
 from labs.deadline import Deadline
 from labs.signoff.document import document
-from labs.signoff.page import render
+from labs.signoff.page import _change, render
 from suites.selftest import signing
 from suites.selftest.browser import FLAGS, browser, width_in_browser
 from suites.selftest.signing import FUNCTIONS, NEVER_RUN, specs
@@ -64,6 +65,27 @@ def test_all_evidence_is_there(page: str) -> None:
     assert f"labs signoff --series patches/kernel/x\nlabs verify {'sign-off.json'}" in page
     assert DIGEST in page
     assert "qemu-system-x86_64" in page
+
+
+def test_what_stands_below_each_other_on_a_narrow_screen_says_what_it_is(page: str) -> None:
+    assert re.search(r'<td class="short" data-th="base"><span class="count">\d', page)
+    assert "content: attr(data-th)" in page
+
+
+def test_what_was_skipped_in_both_cells_is_folded(made: dict[str, Any], folder: Path) -> None:
+    again = copy.deepcopy(made)
+    for cell in again["cells"]:
+        cell["cases"].append({**cell["cases"][0], "case": "promises.late", "outcome": "skip", "verdict": None})
+    shown = render(again, DIGEST, folder)
+    folded = shown[shown.index("1 cases were skipped in all of them") :].partition("</details>")[0]
+    assert "promises.late" in folded and "<tr><td>promises.late</td>" not in shown
+
+
+@pytest.mark.parametrize(
+    ("part", "words"), [(-0.00001, "0.00"), (0.00001, "0.00"), (0.0614, "+6.14"), (-0.05, "-5.00")]
+)
+def test_a_change_that_rounds_to_nothing_has_no_sign(part: float, words: str) -> None:
+    assert _change(part) == words
 
 
 def test_what_others_wrote_stays_text(page: str) -> None:
