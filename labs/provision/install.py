@@ -36,7 +36,21 @@ elif bootctl is-installed; then echo systemd-boot; fi | tail -n 1''')
 }
 show initramfs sh -c 'command -v mkinitramfs || command -v dracut'
 show busybox sh -c 'command -v busybox'
-show leftover cat {HOME}/made
+show leftover ls -d {HOME}
+show lab ls -d /lab
+"""
+
+# The machine's own configuration but for what makes it slow. MODULES=dep: the drivers of the devices that `/` lies on,
+# as /sys tells them (initramfs.conf(5)); MODULES=most where that finds none, as for a root on ZFS or over the network.
+# In /lab, since hooks must be executable and /run and /tmp may forbid that. OUT, RELEASE.
+MKINITRAMFS = """
+set -e
+rm -rf /lab/initramfs-tools; mkdir -p /lab; cp -a /etc/initramfs-tools /lab/
+for modules in dep most; do
+    printf '%s\\n' MODULES=$modules COMPRESS=gzip COMPRESSLEVEL=1 > /lab/initramfs-tools/conf.d/zz-cgroup-lab
+    if mkinitramfs -d /lab/initramfs-tools -o "$1" "$2"; then rm -r /lab/initramfs-tools; exit; fi
+done
+exit 1
 """
 
 
@@ -85,6 +99,8 @@ def inspect(machine: Guest, name: str) -> dict[str, str]:
     for what, package in (("loader", "GRUB with custom.cfg, or systemd-boot"), ("initramfs", "initramfs-tools")):
         if not found[what]:
             raise LabError(f"{name}: there is no {what} that the lab can use", mend=f"it needs {package}")
+    if found["lab"] and not found["leftover"]:
+        raise LabError(f"{name} has a folder /lab of its own", mend="rename it: the lab makes and removes one")
     if not found["busybox"]:
         raise LabError(f"{name}: busybox is not installed", mend="apt-get install busybox-static")
     return found
@@ -105,21 +121,29 @@ def install(machine: Guest, facts: dict[str, str], kernel: Path, parameters: tup
     if not release:
         raise LabError("the kernel does not tell its release", mend="a machine needs one that does")
     modules = kernel / "root/lib/modules" / release
-    target = f"/lib/modules/{release}"
-    ours = machine.run(f"test -e {shlex.quote(target)}").code != 0
-    machine.must(f"mkdir -p {HOME}; echo {shlex.quote(target if ours else '')} > {HOME}/made")
+    target, config = f"/lib/modules/{release}", f"/boot/config-{release}"
+    made = [path for path in (target, config) if machine.run(f"test -e {shlex.quote(path)}").code]
+    machine.must(f"mkdir -p {HOME}; printf '%s\\n' {shlex.join(made)} > {HOME}/made")
     machine.put((kernel / "vmlinuz").read_bytes(), f"{HOME}/vmlinuz")
-    if ours:
+    if config in made:
+        machine.put(_config(kernel), config)
+    if target in made:
         machine.must(f"mkdir -p {shlex.quote(target)}")
         if modules.is_dir():
             machine.must(f"tar -xz -C {shlex.quote(target)}", 600, stdin=_packed(modules))
         machine.must(f"{SBIN}depmod {shlex.quote(release)}", 300)
     else:
         _same(machine, release, kernel)
-    make = "mkinitramfs -o" if "mkinitramfs" in facts["initramfs"] else "dracut --force"
+    make = f"sh -c {shlex.quote(MKINITRAMFS)} mkinitramfs" if "mkinitramfs" in facts["initramfs"] else "dracut --force"
     machine.must(f"{SBIN}{make} {HOME}/initrd {shlex.quote(release)}", 600)
     words = [*own_parameters(facts["parameters"]), *parameters]
     machine.must(f"set -e\n{SBIN}" + LOADERS[facts["loader"]].arm % shlex.quote(" ".join(dict.fromkeys(words))))
+
+
+def _config(kernel: Path) -> bytes:
+    """What mkinitramfs looks at to see how an initramfs may be packed; it makes none without."""
+    path = kernel / "config"
+    return path.read_bytes() if path.exists() else b"CONFIG_RD_GZIP=y\n"
 
 
 def _same(machine: Guest, release: str, kernel: Path) -> None:
@@ -144,6 +168,9 @@ def remove(machine: Guest, loader: str) -> None:
     machine.must(f"""set -e
         {SBIN}
         {LOADERS[loader].disarm}
-        made=$(cat {HOME}/made 2> /dev/null || true)
-        case $made in /lib/modules/?*) rm -rf "$made" ;; esac
-        rm -rf {HOME} /lab""")
+        if [ -f {HOME}/made ]; then
+            while read -r made; do
+                case $made in /lib/modules/?* | /boot/config-?*) rm -rf "$made" ;; esac
+            done < {HOME}/made
+        fi
+        rm -rf /lab {HOME}""")

@@ -137,12 +137,18 @@ def _booted(reach: Reach, guest: Guest, spec: MachineSpec) -> Guest:
         raise KernelFailed(
             f"kernel failed: it did not come up on {host}, which is back on its own {facts['release']}"
             f" (boot {before['boot_id']}, then {facts['boot_id']})",
-            evidence=guest.run("journalctl -k -b -1 --no-pager | tail -n 60").out,
+            evidence=guest.run(last_boot(before["boot_id"])).out,
         )
     log.info("%s is up with %s (boot %s)", host, facts["release"], facts["boot_id"])
     guest.must("mkdir -p /lab")
     guest.session.follow("dmesg --follow", reach.console.path)
     return guest
+
+
+def last_boot(own: str) -> str:
+    """The command that prints what the journal has of the boot before this one, unless that was the machine's own."""
+    known = f"journalctl --list-boots | grep -q -- '-1 {own.replace('-', '')} '"
+    return f"{known} || journalctl -k -b -1 --no-pager | tail -n 60"
 
 
 def _restore(reach: Reach) -> None:

@@ -1,4 +1,4 @@
-"""The ssh provider without machines: what names one, how a boot loader is asked, and that all is put back."""
+"""The ssh provider without machines: what names one, and its way through a boot and back."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from labs.deadline import Deadline
 from labs.errors import BadInput, DeadlineExpired, GuestLost, KernelFailed, LabError
 from labs.provision import ssh
 from labs.provision.hosts import RemoteHost, provider_for, taken
-from labs.provision.install import BEGIN, END, _grub, own_parameters
 from labs.provision.qemu import MachineSpec
+from labs.provision.ssh import last_boot
 from labs.session import Result
 from labs.source.debian import Package
 from labs.source.runtimes import Runtime
@@ -85,56 +85,6 @@ def test_one_lab_at_a_time_has_a_machine(tmp_path: Path) -> None:
         assert again == first
 
 
-# Boot parameters and boot loaders
-
-
-def test_parameters_of_the_machine_are_kept() -> None:
-    line = "BOOT_IMAGE=/vmlinuz-6.1 root=UUID=ab-c ro console=ttyS0,115200n8 initrd=/x"
-    assert own_parameters(line) == ["root=UUID=ab-c", "ro", "console=ttyS0,115200n8"]
-
-
-@pytest.mark.parametrize("word", ["x='y", 'dyndbg="file', "a$b", "a;b", "a`b`", "a{b"])
-def test_parameters_that_a_boot_loader_would_read_otherwise(word: str) -> None:
-    with pytest.raises(LabError, match="cannot be passed on"):
-        own_parameters(f"ro {word}")
-
-
-@pytest.fixture
-def grub(tmp_path: Path) -> Callable[[str], str]:
-    """Run one of the scripts on a folder of its own; what GRUB's programs were asked for."""
-    for name in ("editenv", "probe", "mkrelpath", "reboot"):
-        program = tmp_path / f"grub-{name}"
-        program.write_text(
-            f'#!/bin/sh\necho {name} "$@" >> {tmp_path}/asked\n[ {name} = probe ] && echo ab-12; exit 0\n'
-        )
-        program.chmod(0o755)
-    loader = _grub(str(tmp_path), str(tmp_path / "grub"))
-
-    def run(which: str) -> str:
-        script = loader.arm % "'root=/dev/x lab.once'" if which == "arm" else loader.disarm
-        subprocess.run(["sh", "-ec", script], check=True)
-        return (tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else ""
-
-    return run
-
-
-@pytest.mark.parametrize("own", ["", "menuentry mine {}\n"])
-def test_entry_comes_once_and_goes_without_a_trace(grub: Callable[[str], str], tmp_path: Path, own: str) -> None:
-    configuration = tmp_path / "custom.cfg"
-    if own:
-        configuration.write_text(own)
-    grub("arm")
-    assert "reboot --boot-directory=/boot cgroup-lab" in grub("arm")
-    text = configuration.read_text()
-    assert text.startswith(own)
-    assert (text.count(BEGIN), text.count(END), text.count("lab.once")) == (1, 1, 1)
-    assert re.search(r"^linux \S*/vmlinuz root=/dev/x lab.once$", text, re.M)
-    assert "--fs-uuid --set=root ab-12" in text
-    grub("disarm")
-    assert (configuration.read_text() if configuration.exists() else "") == own
-    assert configuration.exists() == bool(own)
-
-
 # A machine's way through a boot and back
 
 
@@ -147,6 +97,7 @@ class FakeMachine:
     silent: bool = False  # after the first reboot
     refuses: str = ""  # a command that fails
     leftover: str = ""
+    lab_folder: str = ""
     armed: bool = False
     installed: bool = False
     lab: bool = False  # the lab's kernel runs
@@ -169,7 +120,7 @@ class FakeMachine:
             "loader": "grub",
             "initramfs": "/usr/sbin/mkinitramfs",
         }
-        known |= {"busybox": "/bin/busybox", "leftover": self.leftover}
+        known |= {"busybox": "/bin/busybox", "leftover": self.leftover, "lab": self.lab_folder}
         if "show boot_id" in command:
             names = re.findall(r"^show (\w+) ", command, re.M)
             return 0, "".join(f"\x1e{name}\n{known.get(name, '')}\n" for name in names)
@@ -186,7 +137,7 @@ class FakeMachine:
             return 1, ""
         if "grub-reboot" in command:
             self.armed = self.installed = True
-        if "rm -rf /boot/cgroup-lab" in command:
+        if "rm -rf /lab /boot/cgroup-lab" in command:
             self.armed = self.installed = False
         return 0, f"{hashlib.sha256(stdin).hexdigest()} -" if "sha256sum" in command else ""
 
@@ -258,13 +209,13 @@ def test_a_kernel_that_panics_is_told_as_its_failure_and_the_machine_is_itself_a
     assert (machine.lab, machine.installed, machine.boots) == (False, False, 3)
 
 
-@pytest.mark.parametrize("refuses", ["mkinitramfs -o", "depmod", "grub-reboot --boot"])
+@pytest.mark.parametrize("refuses", ["mkinitramfs -d", "depmod", "grub-reboot --boot"])
 def test_an_install_that_fails_is_taken_back(boot: Callable[[FakeMachine], Any], refuses: str) -> None:
     machine = FakeMachine(refuses=refuses)
     with pytest.raises(LabError, match="ended with 1"), boot(machine):
         pytest.fail("booted")
     assert (machine.lab, machine.installed, machine.boots) == (False, False, 1)
-    assert "rm -rf /boot/cgroup-lab" in machine.asked[-2]
+    assert "rm -rf /lab /boot/cgroup-lab" in machine.asked[-2]
 
 
 def test_a_test_that_fails_leaves_the_machine_as_it_was(boot: Callable[[FakeMachine], Any]) -> None:
@@ -281,10 +232,17 @@ def test_nothing_is_done_without_consent(boot: Callable[[FakeMachine], Any]) -> 
     assert len(machine.asked) == 1
 
 
+def test_a_folder_of_somebody_else_is_not_taken(boot: Callable[[FakeMachine], Any]) -> None:
+    machine = FakeMachine(lab_folder="/lab")
+    with pytest.raises(LabError, match="has a folder /lab of its own"), boot(machine):
+        pytest.fail("booted")
+    assert not any("rm -rf" in command for command in machine.asked)
+
+
 def test_leftovers_of_a_killed_run_go_first(boot: Callable[[FakeMachine], Any]) -> None:
-    machine = FakeMachine(leftover="/lib/modules/9.9-lab")
+    machine = FakeMachine(leftover="/boot/cgroup-lab", lab_folder="/lab")
     with boot(machine):
-        removed = next(n for n, command in enumerate(machine.asked) if "rm -rf /boot/cgroup-lab" in command)
+        removed = next(n for n, command in enumerate(machine.asked) if "rm -rf /lab /boot/cgroup-lab" in command)
         put = next(n for n, command in enumerate(machine.asked) if "vmlinuz" in command and "cat >" in command)
         assert removed < put
 
@@ -297,6 +255,17 @@ def test_a_machine_that_does_not_come_back(
     with caplog.at_level(logging.ERROR, "labs"), told, boot(FakeMachine(silent=True)):
         pytest.fail("booted")
     assert "was not restored" in caplog.text
+
+
+def test_journal_of_the_machines_own_boot_is_no_evidence(tmp_path: Path) -> None:
+    """Only a journal that outlives a boot can have one of the kernel that failed."""
+    program = tmp_path / "journalctl"
+    for last, told in (("ab12", ""), ("cd34", "words of a kernel\n")):
+        boots = f"echo ' -1 {last} Mon 2026-11-30'; echo '  0 ef56 Mon 2026-11-30'"
+        program.write_text(f"#!/bin/sh\ncase $1 in --list-boots) {boots} ;; *) echo words of a kernel ;; esac\n")
+        program.chmod(0o755)
+        line = f"PATH={tmp_path}:$PATH; {last_boot('ab-12')}"
+        assert subprocess.run(["sh", "-c", line], capture_output=True, text=True).stdout == told
 
 
 def test_the_program_of_a_package_with_a_link_to_it(tmp_path: Path) -> None:
