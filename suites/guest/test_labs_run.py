@@ -83,7 +83,8 @@ def test_killed_at_ten_moments(short: Path, capsys: pytest.CaptureFixture[str]) 
     out, _ = whole.communicate(timeout=SECONDS)
     assert whole.returncode in (0, 1, 4), out
     took = time.monotonic() - began
-    moments = sorted(random.Random(11).uniform(0, took) for _ in range(MOMENTS))
+    dice = random.Random(11)
+    moments = [took * (number + dice.random()) / MOMENTS for number in range(MOMENTS)]  # one in each tenth
     left, ran = [], 0
     for number, moment in enumerate(moments):
         folder = short / f"run-{number}"
