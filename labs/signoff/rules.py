@@ -208,7 +208,8 @@ def quiet(evidence: Evidence, controls: Sequence[Control]) -> Said:
             if result.outcome == "fail" and not (result.verdict and result.verdict.invariant == QUIET):
                 yield Reason(REFUSED, "quiet", extra.id, result.case, result.reason)
     if not evidence.extras and "kernel" in evidence.plan.components:
-        yield Note("quiet", "", "not looked at in variant lockdep: it was not built when this was asked for")
+        why = "it is not built, or something stood against signing already"
+        yield Note("quiet", "", f"not looked at in variant lockdep: {why}")
 
 
 def controlled(evidence: Evidence, controls: Sequence[Control]) -> Said:

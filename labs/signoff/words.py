@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,7 +47,7 @@ def markdown(made: Mapping[str, Any], digest: str) -> str:
         notes = [(one["rule"], code(one["cell"]), plain(one["why"])) for one in made["notes"]]
         parts += ["### To be known", rows_of(("rule", "cell", "what"), notes)]
     parts += ["### Trailers", "\n".join(f"    {line}" for line in made["trailers"])]
-    parts += [f"Again: {code(' '.join(asked['command']))}", f"sha256 of sign-off.json: {digest}"]
+    parts += [f"Again: {code(shlex.join(['labs', *asked['command']]))}", f"sha256 of sign-off.json: {digest}"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -207,6 +207,7 @@ def test_junit_and_markdown_say_the_same(made: Path) -> None:
     skipped = [case.get("name") for case in root.iter("testcase") if case.find("skipped") is not None]
     assert skipped == ["latency"]
     text = (made / "sign-off.md").read_text()
+    assert "Again: `labs signoff --series" in text
     assert text.startswith("## not proven: x\n")
     assert "Lab-Not-Proven: kernel 6.1.192 build-id " in text
 
