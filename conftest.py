@@ -344,6 +344,7 @@ def _replay(item: pytest.Item) -> str:
     """The command that runs one case again, with the same seed."""
     option, cell = item.config.option, item.callspec.params["cell"]  # type: ignore[attr-defined]
     named = ["--matrix", option.matrix, "--cell", cell.id] if option.matrix else cell.options
+    named += [word for host in option.ssh for word in ("--ssh", host)]
     words = ["pytest", item.nodeid, *named, "--seed", str(option.seed), "--known", option.known]
     return shlex.join(
         [*words, *(["--full"] if option.full else []), *(["--virtual-time"] if option.virtual_time else [])]

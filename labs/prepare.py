@@ -77,7 +77,7 @@ class Artifacts:
     found: Found
     kernel: KernelArtifacts
     initrd: Path
-    root: Path
+    root: Path | None  # None: a machine that already runs has its own
     agent: Path
     keys: Path
     accelerator: Accelerator
@@ -103,10 +103,10 @@ class Artifacts:
                 "package_sha256": runtime.package.sha256 if runtime.package else "",
                 "file_sha256": file_digest(self.runtime) if self.runtime else "",
             },
-            "image": self.root.parent.name,
+            "image": self.root.parent.name if self.root else "",
             "initramfs": self.initrd.parent.name,
             "agent_sha256": file_digest(self.agent),
-            "image_sha256": kept_digest(self.root),
+            "image_sha256": kept_digest(self.root) if self.root else "",
             "initramfs_sha256": file_digest(self.initrd),
             "qemu": qemu_version(),
             "accelerator": {"name": self.accelerator.name, "reason": self.accelerator.reason},

@@ -23,7 +23,7 @@ PROVIDERS = {"qemu": "labs.provision.qemu", "vagrant": "labs.provision.vagrantbo
 class Provider:
     """How a cell becomes a machine."""
 
-    disk: Callable[[Store, Archive, str], Path]  # of the image with that name
+    disk: Callable[[Store, Archive, str], Path | None]  # of the image with that name; None: the machine has its own
     boot: Callable[..., AbstractContextManager[Any]]  # (MachineSpec, keys, logs or None) -> Guest
     parameters: tuple[str, ...] = ()  # of the kernel, beside the lab's
     programs: tuple[str, ...] = ()  # on the host, beside those that every provider needs

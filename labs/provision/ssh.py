@@ -19,7 +19,6 @@ from labs.provision.hosts import RemoteHost, taken
 from labs.provision.install import inspect, install, remove
 from labs.provision.qemu import MachineSpec
 from labs.session import Session, connect
-from labs.source.debian import Archive
 from labs.store import Store
 
 log = logging.getLogger("labs")
@@ -173,9 +172,4 @@ def _restore(reach: Reach) -> None:
     guest.session.close()
 
 
-def no_disk(store: Store, archive: Archive, name: str) -> Path:
-    """The machine has its own."""
-    return Path()
-
-
-PROVIDER = Provider(no_disk, boot, ("lab.once",), has_runtimes=False)
+PROVIDER = Provider(lambda store, archive, name: None, boot, ("lab.once",), has_runtimes=False)

@@ -60,10 +60,12 @@ class Asked:
 
 
 def seal(artifacts: Artifacts, asked: Asked, target: Path) -> dict[str, Any]:
-    """Pack a cell into `target`, whole or not at all; what capsule.json says."""
+    """Pack a cell into `target`, whole or not at all; what capsule.json says. BadInput: a machine that already runs."""
+    if artifacts.root is None:
+        raise BadInput(f"cell {artifacts.found.cell.id} has no image to pack", mend="--provider qemu")
     with tempfile.TemporaryDirectory(prefix="cgroup-lab-") as name:
         members = dict(_members(artifacts, Path(name)))
-        manifest = _manifest(artifacts, asked) | {
+        manifest = _manifest(artifacts, artifacts.root, asked) | {
             "members": {
                 member: {"sha256": file_digest(path), "bytes": path.stat().st_size} for member, path in members.items()
             }
@@ -134,7 +136,7 @@ def _series(one: Series, folder: Path) -> list[Path]:
     return [folder / "series.toml", *(folder / name for name in names)]
 
 
-def _manifest(artifacts: Artifacts, asked: Asked) -> dict[str, Any]:
+def _manifest(artifacts: Artifacts, root: Path, asked: Asked) -> dict[str, Any]:
     found, kernel = artifacts.found, artifacts.kernel
     cell = found.cell
     return {
@@ -143,7 +145,7 @@ def _manifest(artifacts: Artifacts, asked: Asked) -> dict[str, Any]:
         | {"provider": cell.provider, "role": cell.role, "series": [one.name for one in found.series]},
         "kernel": {"version": found.kernel.version, "release": kernel.release, "build_id": kernel.build_id},
         "runtime": {name: getattr(found.runtime, name) for name in ("asked", "name", "image", "version")},
-        "image": json.loads((artifacts.root.parent / "recipe.json").read_text()),
+        "image": json.loads((root.parent / "recipe.json").read_text()),
         "artifacts": artifacts.to_json(),
         "qemu_arguments": qemu.arguments(machine(artifacts), Path("FOLDER"), Path("BOOT")),
         "tests": list(asked.tests),

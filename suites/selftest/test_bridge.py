@@ -267,6 +267,13 @@ def test_a_bad_end_comes_with_the_command_that_runs_it_again(every_outcome: Sess
     assert replay in every_outcome.text and every_outcome.result("pass").replay == ""
 
 
+def test_the_command_names_the_machines(project: Project) -> None:
+    """Without them a cell of provider ssh is refused."""
+    ended = project.run(suite(LOST), "--ssh", "root@192.0.2.7:22", "--known", "ignore", "-k", "weight")
+    (result,) = ended.run.results()["6.1_runc_ssh"]
+    assert "--provider ssh --ssh root@192.0.2.7:22" in result.replay
+
+
 def test_a_bad_end_comes_with_what_the_kernel_said_meanwhile(project: Project) -> None:
     body = f"""
 def say(bench, text):

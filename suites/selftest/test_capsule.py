@@ -65,6 +65,15 @@ def sealed(artifacts: prepare.Artifacts, tmp_path: Path) -> Path:
     return tmp_path / "cell.tar"
 
 
+def test_a_machine_that_already_runs_has_no_image(artifacts: prepare.Artifacts, tmp_path: Path) -> None:
+    """Its record says so, and it cannot be packed."""
+    existing = replace(artifacts, root=None)
+    assert [existing.to_json()[name] for name in ("image", "image_sha256")] == ["", ""]
+    with pytest.raises(BadInput, match="has no image to pack"):
+        seal(existing, ASKED, tmp_path / "cell.tar")
+    assert not (tmp_path / "cell.tar").exists()
+
+
 def test_it_holds_the_cell_and_what_came_of_it(artifacts: prepare.Artifacts, sealed: Path, tmp_path: Path) -> None:
     made = unpack(sealed, tmp_path / "open")
     assert made.cell.id == artifacts.found.cell.id == "6.1_runc_torn-weight.patched"
