@@ -14,6 +14,7 @@ from pathlib import Path
 from labs.build.box import box
 from labs.build.keys import guest_keys
 from labs.command import end_group, run, spawn
+from labs.console import ConsoleWatch
 from labs.deadline import Deadline
 from labs.errors import GuestLost
 from labs.guest import Guest, Vitals
@@ -82,7 +83,8 @@ class Machine(Monitored):
         keys = guest_keys(Store.of_user())
         address = (self.host.name, self.host.port)
         session = connect(address, keys / "client", keys / "host.pub", Deadline(60, "login"))
-        return Guest(session, Vitals(self, self.console))
+        # what its console tells of kernels that have panicked is no matter of the one that runs now
+        return Guest(session, Vitals(self, ConsoleWatch(self.where / "unwatched.log")))
 
 
 @contextlib.contextmanager
