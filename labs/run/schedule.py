@@ -21,13 +21,13 @@ class Need:
 
     def lacks(self, need: Need) -> str:
         """What of this does not suffice for `need`, in words; empty when all does."""
-        for what, asked, have in (
-            ("MB of memory", need.memory_mb, self.memory_mb),
-            ("cores", need.cores, self.cores),
-            ("MB of disk", need.disk_mb, self.disk_mb),
+        for what, unit, asked, have in (
+            ("memory", " MB", need.memory_mb, self.memory_mb),
+            ("cores", "", need.cores, self.cores),
+            ("disk", " MB", need.disk_mb, self.disk_mb),
         ):
             if asked > have:
-                return f"{what}: needs {asked:g}, {max(0, have):g} left"
+                return f"{what}: needs {asked:g}{unit}, {max(0, have):g}{unit} left"
         return ""
 
 

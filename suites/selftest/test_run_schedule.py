@@ -56,10 +56,10 @@ def test_a_cell_waits_for_its_build_and_no_other_does() -> None:
 @pytest.mark.parametrize(
     "running, asked, why",
     [
-        ([task("r", memory=3500)], task("t"), "t waits for MB of memory: needs 1024, 596 left"),
+        ([task("r", memory=3500)], task("t"), "t waits for memory: needs 1024 MB, 596 MB left"),
         ([task("r", cores=2)], task("t"), "t waits for cores: needs 1, 0 left"),
         ([task("r")] * 3, task("t"), "3 of 3 jobs run"),
-        ([], task("t", memory=5000), "t waits for MB of memory: needs 5000, 4096 left"),
+        ([], task("t", memory=5000), "t waits for memory: needs 5000 MB, 4096 MB left"),
     ],
 )
 def test_what_does_not_fit_waits_and_says_so(running: list[Task], asked: Task, why: str) -> None:
@@ -69,8 +69,8 @@ def test_what_does_not_fit_waits_and_says_so(running: list[Task], asked: Task, w
 
 def test_what_others_take_of_the_host_counts_too() -> None:
     queue = Queue(HOST, 3, [task("t")])
-    assert queue.take([], Need(900, 2, 1000))[1] == "t waits for MB of memory: needs 1024, 900 left"
-    assert queue.take([], Need(2000, 2, 10))[1] == "t waits for MB of disk: needs 50, 10 left"
+    assert queue.take([], Need(900, 2, 1000))[1] == "t waits for memory: needs 1024 MB, 900 MB left"
+    assert queue.take([], Need(2000, 2, 10))[1] == "t waits for disk: needs 50 MB, 10 MB left"
     assert queue.take([], Need(2000, 2, 1000))[0] == task("t")
 
 
