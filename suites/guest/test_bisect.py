@@ -113,7 +113,8 @@ def test_the_patch_of_a_series(archive: Archive, tmp_path: Path) -> None:
     row, said = bisect(
         tmp_path, "--axis", "series", "--series", str(tmp_path / "eight"), "--runtime", "runc@1.1.5", test
     )
-    assert row["answer"]["boundaries"] == [{"after": "4", "culprits": ["5"], "confidence": 1.0}], said
+    found = {"after": "4", "culprits": ["5"], "confidence": 1.0, "changes": ["one more"]}
+    assert row["answer"]["boundaries"] == [found], said
     assert list(skipped(row)) == ["6"] and skipped(row)["6"].startswith("not built: "), skipped(row)
 
 
