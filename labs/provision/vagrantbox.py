@@ -14,12 +14,12 @@ from pathlib import Path
 
 from labs.build.box import TOP, box
 from labs.deadline import Deadline
-from labs.errors import DeadlineExpired, GuestLost
+from labs.errors import DeadlineExpired, GuestLost, LabError
 from labs.guest import Guest, Vitals
 from labs.provision import Provider, budget
 from labs.provision.enclosure import Enclosure, enclosure, running
 from labs.provision.monitor import PATIENCE, Monitored, watched
-from labs.provision.qemu import ACCELERATION, MachineSpec
+from labs.provision.qemu import ACCELERATION, READY, MachineSpec
 from labs.provision.vagrant_client import Client, ssh_config
 from labs.session import connect
 
@@ -118,6 +118,13 @@ def _reach(machine: VagrantMachine, keys: Path, deadline: Deadline) -> Guest:
         address = machine.enclosure.relayed(reached.host, reached.port)
         session = connect(address, keys / "client", keys / "host.pub", deadline, vitals.check)
     except DeadlineExpired as error:
+        machine.console.poll()
+        if READY in machine.console.text:
+            told, mend = (
+                f"the guest came up, and was not reached: {error}",
+                "has it an address, and an sshd that answers?",
+            )
+            raise LabError(told, mend=mend, evidence=error.evidence) from None
         if machine.pid and not machine.gone():
             machine.connect_monitor(Deadline(PATIENCE, "the monitor answers"))
             vitals.explain_silence(error)

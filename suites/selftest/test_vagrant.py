@@ -8,14 +8,17 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from labs import command
+from labs.console import ConsoleWatch
 from labs.deadline import Deadline
-from labs.errors import DeadlineExpired, GuestLost, LabError, MissingProgram, NoSpace
+from labs.errors import DeadlineExpired, GuestLost, KernelFailed, LabError, MissingProgram, NoSpace
 from labs.matrix import PROVIDERS as NAMES
-from labs.provision import PROVIDERS, provider_of
+from labs.provision import PROVIDERS, provider_of, vagrantbox
 from labs.provision.qemu import MachineSpec
 from labs.provision.vagrant_client import Client, Message, Reached, failure, progress, ssh_config
 from labs.provision.vagrantbox import arguments, describe
@@ -165,6 +168,36 @@ def test_ssh_config_goes_through_python_vagrant(client: Callable[..., Client], t
     text = client(f"cat {DATA}/ssh-config.txt").ssh_config()
     assert ssh_config(text, "client").port == 2222
     assert (tmp_path / "asked").read_text() == "ssh-config\n"
+
+
+# A guest that nobody reaches
+
+
+@pytest.mark.parametrize(
+    ("console", "kind", "said"),
+    [
+        ("[   40.1] cgroup-lab: ready over net\n", LabError, "came up, and was not reached: vagrant up: not done"),
+        ("[    1.1] Freeing unused kernel image\n", KernelFailed, "kernel hangs: vagrant up: not done"),
+    ],
+)
+def test_a_guest_without_an_address_is_no_kernel_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, console: str, kind: type[LabError], said: str
+) -> None:
+    (tmp_path / "console.log").write_text(console)
+    machine: Any = SimpleNamespace(
+        pid=1, folder=tmp_path, accelerator="tcg", console=ConsoleWatch(tmp_path / "console.log"),
+        enclosure=SimpleNamespace(inside=None), gone=lambda: "", standing_still=lambda: "", dump=lambda: None,
+        connect_monitor=lambda deadline: None,
+    )  # fmt: skip
+
+    class Waiting(Client):
+        def told_up(self, **options: Any) -> None:
+            raise DeadlineExpired("vagrant up: not done after 48 s")
+
+    monkeypatch.setattr(vagrantbox, "Client", Waiting)
+    with pytest.raises(kind, match=said) as caught:
+        vagrantbox._reach(machine, tmp_path, Deadline(1, "vagrant up"))
+    assert type(caught.value) is kind
 
 
 # What Vagrant is told
