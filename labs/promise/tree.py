@@ -393,7 +393,8 @@ PROMISES = (
             does("write_fd", 1, "0", errno="ENODEV"),
             does("write_fd", 2, "200", errno="ENODEV"),
             does("read", f"{A}/cpu.weight", text="100"),
-            does("tell", 1, "where", text="0::/"),
+            # where systemd runs, the probe's own group is not the root
+            does("tell", 1, "where", text=lacks(home(A), f"{home(A)} (deleted)")),
             does("rmdir", A),
             *ended(1),
         ),

@@ -45,6 +45,14 @@ def test_recorded(promise: Promise, recorded: dict[str, list[list[int | str]]]) 
     assert planted.relations == len(promise.relations)
 
 
+@pytest.mark.parametrize(("told", "outcome"), [("0::/system.slice/ssh.service", "pass"), ("0::/lab-promise/a", "fail")])
+def test_where_systemd_runs_the_probe_has_a_group_of_its_own(told: str, outcome: str) -> None:
+    (promise,) = [one for one in FAMILIES["tree"] if one.name.startswith("a removed group takes nobody")]
+    rows = json.loads((RECORDED / "tree.json").read_text())[promise.name]
+    outcomes = [replace(one, text=told) if one.text == "0::/\n" else one for one in from_record(promise, rows)]
+    assert judge(promise, [outcomes]).outcome == outcome
+
+
 def test_the_table_of_a_family() -> None:
     promises = FAMILIES["freeze"]
     recorded = json.loads((RECORDED / "freeze.json").read_text())
