@@ -73,7 +73,7 @@ class CellSpec:
 
 FUNCTIONS = (
     Function(1, "kernel/sched/core.c", "cpu_max_write", RUN, "alone.linearizable[bandwidth]"),
-    Function(1, "kernel/sched/core.c", "tg_check_cfs_bandwidth", UNSEEN),
+    Function(1, "kernel/sched/core.c", "tg_get_cfs_bandwidth", UNSEEN),
 )
 NEVER_RUN = Function(1, "kernel/sched/core.c", "cpu_cfs_quota_write_s64", IDLE)
 

@@ -120,7 +120,7 @@ def test_a_function_that_was_never_run(tmp_path: Path) -> None:
     made = decide(tmp_path, cells)
     why = "cpu_cfs_quota_write_s64 (kernel/sched/core.c, patch 1) was never run"
     assert one_reason(made) == (UNPROVEN, "executed", why)
-    assert "tg_check_cfs_bandwidth (kernel/sched/core.c, patch 1) is unseen" in str(made["notes"])
+    assert "tg_get_cfs_bandwidth (kernel/sched/core.c, patch 1) is unseen" in str(made["notes"])
 
 
 @pytest.mark.parametrize("state", [UNSEEN, UNCLEAR])
