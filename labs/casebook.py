@@ -140,6 +140,14 @@ class Bench:
             self.ended = self.ended or f"the guest ended in {self.case}: {error}"
             raise
 
+    @contextlib.contextmanager
+    def beside(self, *parameters: str) -> Iterator[Guest]:
+        """A second guest of the cell, with further boot parameters; its console is kept as a boot of its own."""
+        artifacts = self.booted.artifacts
+        spec = prepare.machine(artifacts, parameters=parameters)
+        with prepare.boot(artifacts, self.record.new_boot(), spec) as booted:
+            yield booted.guest
+
     def report(self, name: str, probe: Callable[[Guest], Report]) -> Report:
         """The report of the probe called `name`: run now if it was not yet, else as it was; errors are kept too."""
         return self.kept(name, lambda: probe(self.guest))

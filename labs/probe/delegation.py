@@ -3,12 +3,13 @@ that costs on the system bus. Needs a guest that systemd runs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ MODES = tuple((driver, delegate) for driver in DRIVERS for delegate in ("no", "y
 MANAGER = "org.freedesktop.systemd1"
 ASK = f"busctl call {MANAGER} /org/freedesktop/systemd1 {MANAGER}.Manager"
 CALLERS = 6  # of the storm
+# Boot parameters that make systemd mount cgroup v1 alone: the first two up to 255 (systemd(1), "Kernel Command Line"),
+# the third, too, from 256 on (systemd's NEWS); 258 has no v1 any more.
+V1 = (
+    "systemd.unified_cgroup_hierarchy=0",
+    "systemd.legacy_systemd_cgroup_controller=1",
+    "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
+)
 
 # A service's payload: $1 driver, $2 name. It makes room in its own group as a delegated manager must (no processes
 # beside child groups), runs one container to its end, and tells the microseconds of that and the exit code.
@@ -48,28 +56,32 @@ HOME = f"{FOLDER}/bundles"  # made and removed with the rootfs
 
 @dataclass(frozen=True)
 class Start:
-    """One container: in which mode, how long its whole run took in microseconds, its exit code, its last words."""
+    """One container: in which mode, how long its whole run took in microseconds, its exit code, its last words, and
+    which cgroup hierarchy its guest has."""
 
     driver: str
     delegate: str
     us: int
     code: int
     said: str
+    hierarchy: str = "v2"
 
 
 def _columns(starts: Sequence[Start]) -> dict[str, Any]:
-    return {name: np.array([getattr(one, name) for one in starts]) for name in ("driver", "delegate", "us", "code")}
+    names = ("driver", "delegate", "us", "code", "hierarchy")
+    return {name: np.array([getattr(one, name) for one in starts]) for name in names}
 
 
 @dataclass(frozen=True)
 class Starts:
-    """`starts` in rounds of one per mode; `left` lists what was there before and after."""
+    """`starts` in rounds of one per mode; `left` lists what was there before and after in the guest with v2."""
 
     starts: tuple[Start, ...]
     left: tuple[Listing, Listing]
 
-    def of(self, driver: str, delegate: str) -> list[int]:
-        return [one.us for one in self.starts if (one.driver, one.delegate) == (driver, delegate)]
+    def of(self, driver: str, delegate: str, hierarchy: str = "v2") -> list[int]:
+        wanted = (driver, delegate, hierarchy)
+        return [one.us for one in self.starts if (one.driver, one.delegate, one.hierarchy) == wanted]
 
     def save(self, path: Path) -> None:
         """Columns of equal length, a row a container in the order in which they ran."""
@@ -92,23 +104,33 @@ def _prepare(guest: Guest, runtime: str) -> None:
     guest.put_files({"template": json.dumps(config).encode(), "one.sh": script.encode()}, HOME)
 
 
-def run_starts(guest: Guest, runtime: str, rounds: int, seed: int) -> Starts:
-    """`rounds` containers in each mode; within a round the modes follow each other in drawn order."""
+def run_starts(guest: Guest, runtime: str, rounds: int, seed: int, legacy: Guest | None = None) -> Starts:
+    """`rounds` containers in each mode, in drawn order within a round; and of the systemd driver in `legacy`, a guest
+    with cgroup v1 beside the other, if that is what it has become."""
     needs_systemd(guest)
+    modes = [(guest, "v2", driver, delegate) for driver, delegate in MODES]
+    modes += [(legacy, "v1", "systemd", "no")] if legacy and has_v1(legacy) else []
     draw = random.Random(seed)
     found = []
-    with rootfs(guest):
-        _prepare(guest, runtime)
+    with contextlib.ExitStack() as stack:
+        for each in dict.fromkeys(mode[0] for mode in modes):
+            stack.enter_context(rootfs(each))
+            _prepare(each, runtime)
         before = _left(guest)
         for number in range(rounds):
-            for driver, delegate in draw.sample(MODES, len(MODES)):
+            for each, hierarchy, driver, delegate in draw.sample(modes, len(modes)):
                 name = f"lab-{driver}-{delegate}-{number}"
                 service = f"systemd-run --quiet --collect --wait --pipe --unit={name}-service -p Delegate={delegate}"
-                told = guest.must(f"{service} bash {HOME}/one.sh {driver} {name}", 60)
-                found.append(_start(told, delegate))
+                told = each.must(f"{service} bash {HOME}/one.sh {driver} {name}", 60)
+                found.append(replace(_start(told, delegate), hierarchy=hierarchy))
         guest.must("sleep 2")  # systemd collects units that have ended a moment later
         after = _left(guest)
     return Starts(tuple(found), (before, after))
+
+
+def has_v1(guest: Guest) -> bool:
+    """Whether systemd has mounted cgroup v1: a folder of hierarchies, and not one hierarchy."""
+    return guest.must("stat -f -c %T /sys/fs/cgroup").strip() == "tmpfs"
 
 
 def _start(told: str, delegate: str) -> Start:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from labs.casebook import Bench
-from labs.invariant.delegation import bounded, every_start, kept, no_reload, same, slower, transient_units
+from labs.invariant.delegation import bounded, every_start, kept, no_faster, no_reload, same, slower, transient_units
 from labs.invariant.hygiene import nothing_left
-from labs.probe.delegation import DRIVERS, MODES, Starts, Traffic, run_starts, run_storm, run_subtree, run_traffic
+from labs.probe.delegation import (
+    DRIVERS,
+    MODES,
+    V1,
+    Starts,
+    Traffic,
+    needs_systemd,
+    run_starts,
+    run_storm,
+    run_subtree,
+    run_traffic,
+)
+from labs.probe.register import Absent
 
 ROUNDS, FULL_ROUNDS = 10, 60
 WATCHED = 3  # containers while the bus is watched
@@ -19,7 +33,16 @@ def rounds(bench: Bench) -> int:
 
 
 def starts(bench: Bench) -> Starts:
-    return bench.kept("starts", lambda: run_starts(bench.guest, bench.booted.runtime, rounds(bench), bench.seed))
+    return bench.kept("starts", lambda: _starts(bench))
+
+
+def _starts(bench: Bench) -> Starts:
+    """With a second guest for cgroup v1, unless the cell's is a machine that already runs."""
+    needs_systemd(bench.guest)
+    with contextlib.ExitStack() as stack:
+        own = bench.booted.artifacts.found.cell.provider == "vagrant"
+        legacy = stack.enter_context(bench.beside(*V1)) if own else None
+        return run_starts(bench.guest, bench.booted.runtime, rounds(bench), bench.seed, legacy)
 
 
 def traffic(bench: Bench, driver: str) -> Traffic:
@@ -27,7 +50,9 @@ def traffic(bench: Bench, driver: str) -> Traffic:
 
 
 def test_every_start(bench: Bench, judge):
-    judge(every_start(starts(bench).starts, planned=rounds(bench) * len(MODES)))
+    found = starts(bench).starts
+    with_v1 = any(one.hierarchy == "v1" for one in found)
+    judge(every_start(found, planned=rounds(bench) * (len(MODES) + with_v1)))
 
 
 @pytest.mark.parametrize("delegate", ["no", "yes"])
@@ -38,6 +63,13 @@ def test_systemd_driver_is_slower(bench: Bench, judge, delegate):
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_delegate_changes_no_start(bench: Bench, judge, driver):
     judge(same(starts(bench).of(driver, "yes"), starts(bench).of(driver, "no")))
+
+
+def test_v1_is_no_faster(bench: Bench, judge):
+    found = starts(bench)
+    if not found.of("systemd", "no", "v1"):
+        raise Absent("no guest with cgroup v1: another provider than vagrant, or a systemd that has no v1 any more")
+    judge(no_faster(found.of("systemd", "no", "v1"), found.of("systemd", "no")))
 
 
 def test_nothing_left_behind(bench: Bench, judge):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from labs.invariant.delegation import (
     bounded,
     every_start,
     kept,
+    no_faster,
     no_reload,
     ratio,
     same,
@@ -49,7 +51,17 @@ def test_same(factor: float, outcome: str) -> None:
     assert same(times(factor, 5), times(1, 6)).outcome == outcome
 
 
-@pytest.mark.parametrize("judge", [slower, same])
+@pytest.mark.parametrize(("factor", "outcome"), [(3.0, "pass"), (1.08, "pass"), (0.8, "inconclusive"), (0.5, "fail")])
+def test_no_faster(factor: float, outcome: str) -> None:
+    assert no_faster(times(factor, 7), times(1, 8)).outcome == outcome
+
+
+def test_starts_of_each_hierarchy_are_kept_apart() -> None:
+    found = Starts((start(7), replace(start(9), hierarchy="v1")), ({}, {}))
+    assert (found.of("systemd", "no"), found.of("systemd", "no", "v1")) == ([7], [9])
+
+
+@pytest.mark.parametrize("judge", [slower, same, no_faster])
 def test_too_few_rounds(judge) -> None:
     few = times(3, 1, LEAST_ROUNDS - 1)
     assert judge(few, few).outcome == "inconclusive"

@@ -16,7 +16,7 @@ from labs.errors import BadInput
 from labs.invariant.atomicity import linearizable, no_lost_update
 from labs.invariant.bandwidth import in_force, within_quota, yields
 from labs.invariant.convoy import no_convoy
-from labs.invariant.delegation import bounded, every_start, kept, no_reload, same, slower, transient_units
+from labs.invariant.delegation import bounded, every_start, kept, no_faster, no_reload, same, slower, transient_units
 from labs.invariant.hygiene import container_steps, nothing_left
 from labs.invariant.kernel_health import quiet_kernel
 from labs.invariant.latency import latency
@@ -68,7 +68,7 @@ WINDOWS = [
     Window(1.1e6 + at, {"usage_usec": 9e5 + at / 3, "nr_throttled": 3.0, "cpu 1": 4e5, "cpu 2": 5e5}) for at in range(4)
 ]
 TOLD = Told(0, "said\n", {"cpu.weight": "39", "cpu.max": None}, 0, "", True, 12)
-RUN = Run("systemd", "yes", 700_123, 1, "no such unit")
+RUN = Run("systemd", "yes", 700_123, 1, "no such unit", "v1")
 TRAFFIC = Traffic(3, {"Reload": 1, "StartTransientUnit": 3})
 STEP = ContainerStep("c1", 0, "create", 5, 9, 1, "no such \udc80 file")
 VERDICTS = {
@@ -101,6 +101,7 @@ VERDICTS = {
     "recorded": lambda: recorded("pids", TOLD),
     "slower": lambda: slower([700, 710, 705, 720, 699, 703], [300, 310, 305, 320, 299, 303]),
     "same": lambda: same([700, 710, 705, 720, 699, 703], [300, 310, 305, 320, 299, 303]),
+    "v1": lambda: no_faster([700, 710, 705, 720, 699, 703], [300, 310, 305, 320, 299, 303]),
     "starts": lambda: every_start([RUN], planned=1),
     "units": lambda: transient_units("cgroupfs", TRAFFIC),
     "reload": lambda: no_reload(TRAFFIC),
