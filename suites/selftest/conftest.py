@@ -1,8 +1,9 @@
-"""What all selftests share: the lab's progress lines stay out of pytest's."""
+"""What all selftests share: the lab's progress lines stay out of pytest's, and Ctrl-C reaches what tests start."""
 
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ from bridge import Project
 
 from labs.build.agent import agent
 from labs.store import Store
+
+signal.signal(
+    signal.SIGINT, signal.default_int_handler
+)  # a shell's background job ignores it, and so would its children
 
 
 @pytest.fixture(autouse=True, scope="session")
