@@ -20,7 +20,7 @@ FILES = [name for names in PAIRS.values() for name in names]
 OWN = ["cpu.weight", "cpu.max"]  # in each container's own group
 WORKERS = 3
 COUNT = 120  # more than the 100 that a 99th percentile needs
-EMULATED_COUNT = 18  # there latency is not judged, and containers take the largest part of the run
+EMULATED_COUNT = 15  # there latency is not judged, and containers take the largest part of the run
 # A cap on what is plausible, not a target: a create alone takes 0.7 s under emulation.
 STEP_BOUND_US = 2_000_000
 PROBE = "containers"
