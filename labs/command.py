@@ -105,10 +105,7 @@ def run(
             try:
                 raw_out, raw_err = process.communicate(stdin, timeout=deadline.remaining())
             except BaseException as error:
-                try:
-                    _ask(process, grace)
-                finally:
-                    end_group(process)
+                end_group(process, grace)
                 if isinstance(error, subprocess.TimeoutExpired):
                     tail = (error.stderr or b"").decode(errors="replace")[-2000:]
                     raise DeadlineExpired(
@@ -148,17 +145,16 @@ def spawn(
         )
 
 
-def _ask(process: subprocess.Popen[bytes], seconds: float) -> None:
-    """Ask a child to end, as by Ctrl-C, and wait for that."""
-    if seconds:
-        with contextlib.suppress(ProcessLookupError):
+def end_group(process: subprocess.Popen[bytes], grace: float = 0.0) -> None:
+    """Kill a child started here with all of its process group, and reap it; with `grace` it is asked first, as by
+    Ctrl-C, and has so many seconds."""
+    try:
+        if grace:
             os.killpg(process.pid, signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=seconds)
-
-
-def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child started here with all of its process group, and reap it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+            process.communicate(timeout=grace)
+    except (ProcessLookupError, subprocess.TimeoutExpired):
+        pass
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

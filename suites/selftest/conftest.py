@@ -13,9 +13,8 @@ from bridge import Project
 from labs.build.agent import agent
 from labs.store import Store
 
-signal.signal(
-    signal.SIGINT, signal.default_int_handler
-)  # a shell's background job ignores it, and so would its children
+# what a shell starts in the background ignores it, and so would all that tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

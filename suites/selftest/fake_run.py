@@ -40,10 +40,6 @@ class Ended:
         return {cell: {one.case.split(".", 1)[1]: one.outcome for one in cases} for cell, cases in results.items()}
 
 
-# what a shell starts in the background ignores SIGINT, and so would all that it starts
-HEARS_CTRL_C = ("env", "--default-signal=INT")
-
-
 class Labs:
     """A folder with the real conftest.py and tests of our own, an archive's lists, and `labs run` in it."""
 
@@ -71,7 +67,7 @@ class Labs:
     def start(self, *argv: str, folder: Path | None = None, **environment: str) -> subprocess.Popen[str]:
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         return subprocess.Popen(
-            [*HEARS_CTRL_C, sys.executable, "-m", "fake_labs", *argv],
+            [sys.executable, "-m", "fake_labs", *argv],
             cwd=folder or self.root, env=env | self.environment() | environment, text=True, start_new_session=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

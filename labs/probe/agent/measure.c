@@ -27,8 +27,8 @@
 
 #define ROOT "/sys/fs/cgroup/m"
 enum { QUIET = 2000000 }; /* ns; half of what lies between two ticks at the least (HZ 250) */
-/* us: without it, one CPU would be what all wait for. Moves come at once: with it, a fork beside them took 2.1 times as
- * long on 6.1 (1.4 without), and a planted wait of moves hardly showed. */
+/* us: without it, one CPU would be what all wait for. Moves come at once: with it, a planted wait of moves hardly showed
+ * in the forks beside them. */
 enum { BREATH = 100 };
 enum { MAX_COUNT = 1000000, MAX_SIBLINGS = 100000, MAX_BESIDE = 64 };
 
