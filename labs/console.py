@@ -178,6 +178,13 @@ class ConsoleWatch:
         self._partial = ""  # the line that is being written
         self._scan = _Scan()
 
+    def forget(self) -> None:
+        """Begin anew at what comes next, as the machine does that was put back to an earlier state; the file stays."""
+        with self._lock:
+            self._poll()
+            self._partial = ""
+            self._scan = _Scan()
+
     def poll(self) -> list[Event]:
         """Complaints since the last poll. A context may still grow: `events` has the whole."""
         with self._lock:

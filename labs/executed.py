@@ -82,7 +82,7 @@ def watching(bench: Bench, functions: Sequence[Changed], folder: Path) -> Iterat
     met: dict[int, str] = {}
     _write(folder, found, met)
     try:
-        with watch(machine.monitor.ask, machine.folder, [at for _, all_ in found for at in all_], _noting(bench, met)):
+        with watch(machine.monitor, machine.folder, [at for _, all_ in found for at in all_], _noting(bench, met)):
             yield
     finally:
         _write(folder, found, met)

@@ -20,8 +20,10 @@ from qemu.qmp import QMPClient, QMPError
 
 from labs.console import ConsoleWatch
 from labs.deadline import Deadline
+from labs.errors import LabError
 
 PATIENCE = 3.0  # seconds for one question
+SNAPSHOT_SECONDS = 60.0  # all of its memory is written, or read, before QEMU answers anything else
 DUMP_SECONDS = 10.0  # a CPU that does not answer the others' NMI is waited for that long by the kernel
 QMP_TROUBLE = (QMPError, OSError, EOFError)  # a time-out is an OSError
 logging.getLogger("qemu.qmp").setLevel(logging.CRITICAL)  # the lab tells causes in one line of its own
@@ -45,6 +47,11 @@ class Monitor:
         """What QEMU returns for one command."""
         return self._wait(lambda: self._client.execute(command, arguments))
 
+    def typed(self, line: str, seconds: float = PATIENCE) -> str:
+        """What a person who types a line at QEMU's own prompt is told: for what QMP has no command of its own."""
+        arguments: dict[str, object] = {"command-line": line}
+        return str(self._wait(lambda: self._client.execute("human-monitor-command", arguments), seconds))
+
     def close(self) -> None:
         """End the connection and the thread; safe to call twice."""
         if self._loop.is_closed():
@@ -55,9 +62,9 @@ class Monitor:
         self._thread.join()
         self._loop.close()
 
-    def _wait(self, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    def _wait(self, begin: Callable[[], Coroutine[Any, Any, Any]], seconds: float = PATIENCE) -> Any:
         async def patiently() -> Any:
-            async with asyncio.timeout(PATIENCE), self._turn:
+            async with asyncio.timeout(seconds), self._turn:
                 return await begin()
 
         future = asyncio.run_coroutine_threadsafe(patiently(), self._loop)
@@ -117,6 +124,28 @@ class Monitored:
                 self.monitor.ask("chardev-send-break", id="con")
                 line.sendall(bytes([key]))
                 _drain(line)
+
+    def save(self) -> None:
+        """Keep what the machine is now, memory and disks (they must be qcow2), for `restore` to go back to."""
+        self._snapshot("savevm")
+
+    def restore(self) -> None:
+        """Make the machine what it was when `save` was called, and run it, whatever its guest has done since.
+
+        Connections into the guest are lost, its clock stands, and its console begins anew. LabError where QEMU cannot.
+        """
+        self._snapshot("loadvm")
+        self.monitor.ask("cont")
+        self.console.forget()
+
+    def _snapshot(self, command: str) -> None:
+        self.check()
+        try:
+            told = self.monitor.typed(f"{command} cgroup-lab", SNAPSHOT_SECONDS).strip()
+        except QMP_TROUBLE as error:
+            told = str(error) or type(error).__name__
+        if told:
+            raise LabError(f"{command}: {told.removeprefix('Error: ')}", evidence=self.console.tail(40))
 
     def end(self) -> None:
         """Close the monitor; safe to call twice."""

@@ -109,10 +109,10 @@ class QemuMachine(Monitored):
 
     def ssh_port(self) -> int:
         """Port on 127.0.0.1 that leads to the guest's port 22."""
-        told = self.monitor.ask("human-monitor-command", **{"command-line": "info usernet"})
-        match = re.search(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", str(told))
+        told = self.monitor.typed("info usernet")
+        match = re.search(r"TCP\[HOST_FORWARD\]\s+\d+\s+127\.0\.0\.1\s+(\d+)", told)
         if not match:
-            raise LabError("QEMU could not open a forward on 127.0.0.1", evidence=str(told))
+            raise LabError("QEMU could not open a forward on 127.0.0.1", evidence=told)
         return int(match[1])
 
     def gone(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from labs.errors import LabError
-from labs.provision.monitor import QMP_TROUBLE
+from labs.provision.monitor import QMP_TROUBLE, Monitor
 
 PATIENCE = 20.0  # seconds for one answer; a machine under load has other things to do
 RIP = slice(16 * 16, 17 * 16)  # hex digits of the program counter among gdb's registers for x86-64
@@ -70,17 +70,15 @@ class Stub:
 
 
 @contextlib.contextmanager
-def watch(
-    ask: Callable[..., object], folder: Path, addresses: Sequence[int], met: Callable[[int], None]
-) -> Iterator[None]:
+def watch(monitor: Monitor, folder: Path, addresses: Sequence[int], met: Callable[[int], None]) -> Iterator[None]:
     """Watch addresses while the block runs; `met` is called, in a thread, once for each that was come by.
 
-    `ask` is the machine's monitor, `folder` a place for a socket. Whatever happens, the machine goes on without
+    `folder` is a place for a socket. Whatever happens, the machine goes on without
     breakpoints afterwards.
     """
     path = folder / "gdb.sock"
     try:
-        ask("human-monitor-command", **{"command-line": f"gdbserver unix:{path},server=on,wait=off"})
+        monitor.typed(f"gdbserver unix:{path},server=on,wait=off")
         stub = Stub(path)
     except (*QMP_TROUBLE, TimeoutError) as error:
         raise LabError(f"QEMU opens no gdb stub: {error or type(error).__name__}") from None
@@ -94,8 +92,8 @@ def watch(
     finally:
         stub.close()
         with contextlib.suppress(*QMP_TROUBLE):
-            ask("human-monitor-command", **{"command-line": "gdbserver none"})
-            ask("cont")
+            monitor.typed("gdbserver none")
+            monitor.ask("cont")
         if thread.ident:
             thread.join(PATIENCE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import secrets
@@ -21,11 +22,12 @@ from labs.provision.enclosure import Enclosure, enclosure, running
 from labs.provision.monitor import PATIENCE, Monitored, watched
 from labs.provision.qemu import ACCELERATION, READY, MachineSpec
 from labs.provision.vagrant_client import Client, ssh_config
-from labs.session import connect
+from labs.session import Session, connect
 
 PROGRAMS = ("vagrant", "libvirtd", "dnsmasq", "qemu-img", "nsenter")
 PARAMETERS = ("lab.root=/dev/vda1", "systemd.show_status=false")  # its own disk and init, labs/build/guest/init
 BOOT_SECONDS = 60.0  # from `vagrant up` to the login, under hardware virtualisation
+LOGIN_SECONDS = 10.0  # into a guest that has been put back
 REASON_SECONDS = 5.0
 DISK_MB = 1024  # the box as a volume, and what the guest writes
 BOX = "cgroup-lab"
@@ -38,6 +40,7 @@ class VagrantMachine(Monitored):
         super().__init__(accelerator, folder, logs)
         self.name = name
         self.enclosure = inside
+        self.login: Callable[[Deadline], Session] | None = None  # into its guest, once it has come up
         self.pid = 0
 
     def gone(self) -> str:
@@ -108,6 +111,20 @@ def boot(spec: MachineSpec, keys: Path, logs: Path | None = None) -> Iterator[Gu
                 machine.end()
 
 
+@contextlib.contextmanager
+def restored(guest: Guest) -> Iterator[Guest]:
+    """Afterwards the guest is as it is now, if its machine is still there: some 20 times as fast as another boot."""
+    machine = guest.vitals.machine
+    assert isinstance(machine, VagrantMachine) and machine.login
+    machine.save()
+    try:
+        yield guest
+    finally:
+        guest.session.close()
+        machine.restore()
+        guest.session = machine.login(Deadline.scaled(LOGIN_SECONDS, "a login after the restore", machine.accelerator))
+
+
 def _reach(machine: VagrantMachine, keys: Path, deadline: Deadline) -> Guest:
     vitals = Vitals(machine, machine.console)
     client = Client(machine.folder, machine.enclosure.inside, _patient(machine, vitals), deadline)
@@ -116,7 +133,8 @@ def _reach(machine: VagrantMachine, keys: Path, deadline: Deadline) -> Guest:
         machine.connect_monitor(deadline)
         reached = ssh_config(client.ssh_config(), machine.name)
         address = machine.enclosure.relayed(reached.host, reached.port)
-        session = connect(address, keys / "client", keys / "host.pub", deadline, vitals.check)
+        machine.login = functools.partial(connect, address, keys / "client", keys / "host.pub", watch=vitals.check)
+        session = machine.login(deadline)
     except DeadlineExpired as error:
         machine.console.poll()
         if READY in machine.console.text:

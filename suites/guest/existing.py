@@ -49,7 +49,7 @@ class Machine(Monitored):
         self.process = self.started(0)
         super().__init__("tcg", folder, folder)
         self.connect_monitor(Deadline(20, "the monitor answers"))
-        told = str(self.monitor.ask("human-monitor-command", **{"command-line": "info usernet"}))
+        told = self.monitor.typed("info usernet")
         self.host = RemoteHost("127.0.0.1", int(re.search(r"127\.0\.0\.1\s+(\d+)", told)[1]))
         self.keeper = threading.Thread(target=self.keep, daemon=True)
         self.keeper.start()

@@ -73,6 +73,24 @@ class TestVagrant(ProviderContract):
     def running(guest: Guest) -> bool:
         return enclosure.running(machine(guest).pid)
 
+    def whole_again(self, guest: Guest) -> AbstractContextManager[Guest]:
+        return vagrantbox.restored(guest)
+
+    def test_a_restored_guest_is_as_it_was(self, guest: Guest, capsys):
+        """Files, processes, kernel and console of the moment before; and a new login that works as any."""
+        guest.must("echo before > /root/kept")
+        boot_id = guest.facts()["boot_id"]
+        with vagrantbox.restored(guest):
+            guest.must(
+                "echo after > /root/kept; echo '<0>BUG: planted' > /dev/kmsg; sleep 1000 > /dev/null 2>&1 & sync"
+            )
+            Deadline(20, "the complaint").wait_for(lambda: not guest.console.poll() and guest.console.events())
+            left = time.monotonic()
+        assert guest.must("cat /root/kept; rm /root/kept; pgrep -fc 'sleep 100[0]' || true").split() == ["before", "0"]
+        tell(capsys, f"answers {time.monotonic() - left:.1f} s after the restore was asked for")
+        assert guest.facts()["boot_id"] == boot_id
+        assert guest.console.events() == []
+
     def test_systemd_runs_it(self, guest: Guest):
         assert guest.must("systemctl is-system-running --wait").strip() == "running"
         assert guest.must("cat /proc/1/comm").strip() == "systemd"

@@ -194,6 +194,21 @@ def test_watch_starts_again_when_the_log_does(tmp_path: Path) -> None:
     assert watch.poll() == [] and "second" in watch.text
 
 
+def test_a_watch_that_forgets_begins_at_what_comes_next(tmp_path: Path) -> None:
+    log = tmp_path / "console.log"
+    log.write_text("[    1.000000] BUG: first life\n[    1.000001] Kernel panic - not syncing: x\n[    1.2")
+    watch = ConsoleWatch(log)
+    assert len(watch.poll()) == 2 and watch.fatal
+    with log.open("a") as out:
+        out.write("00000] BUG: not polled yet\n")
+    watch.forget()
+    assert (watch.poll(), watch.events(), watch.text, watch.fatal, watch.kernel_lines) == ([], [], "", False, 0)
+    with log.open("a") as out:
+        out.write("[    1.000000] BUG: second\n")
+    assert [event.text for event in watch.poll()] == ["BUG: second"]
+    assert "first life" in log.read_text()
+
+
 def test_unfinished_last_line_is_in_events_but_not_yet_polled(tmp_path: Path) -> None:
     log = tmp_path / "console.log"
     log.write_text("[    1.000000] Kernel panic - not syncing: x")

@@ -41,10 +41,9 @@ class FakeMachine:
         self.points: set[int] = set()
         self.running = threading.Event()
         self.commands: list[str] = []
-        self.monitor = SimpleNamespace(ask=self.ask)
+        self.monitor = SimpleNamespace(ask=self.told, typed=self.told)
 
-    def ask(self, command: str, **words: Any) -> None:
-        line = words.get("command-line", command)
+    def told(self, line: str) -> None:
         self.commands.append(line)
         if line.startswith("gdbserver unix:"):
             self.listener = socket.socket(socket.AF_UNIX)
@@ -102,7 +101,7 @@ def test_each_function_is_told_apart_by_its_symbols() -> None:
 
 def test_what_a_machine_comes_by_is_told_once_and_it_goes_on(tmp_path: Path) -> None:
     machine, met = FakeMachine(tmp_path), []
-    with watch(machine.ask, tmp_path, [0x100, 0x200], met.append):
+    with watch(machine.monitor, tmp_path, [0x100, 0x200], met.append):
         for address in (0x300, 0x200, 0x200):
             machine.run(address)
     assert met == [0x200]
@@ -113,20 +112,23 @@ def test_a_stub_that_refuses_leaves_the_machine_running(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, refuse="Z0")
     with (
         pytest.raises(LabError, match="the gdb stub refuses 'Z0,100,1': E22"),
-        watch(machine.ask, tmp_path, [0x100], print),
+        watch(machine.monitor, tmp_path, [0x100], print),
     ):
         pytest.fail("not reached")
     assert machine.commands[-1] == "cont"
 
 
 def test_a_stub_that_does_not_open_is_told(tmp_path: Path) -> None:
-    with pytest.raises(LabError, match="QEMU opens no gdb stub: "), watch(lambda *_, **__: None, tmp_path, [1], print):
+    with (
+        pytest.raises(LabError, match="QEMU opens no gdb stub: "),
+        watch(SimpleNamespace(typed=print, ask=print), tmp_path, [1], print),
+    ):
         pytest.fail("not reached")
 
 
 def test_a_guest_that_is_lost_ends_the_watch(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path)
-    with watch(machine.ask, tmp_path, [0x100], print):
+    with watch(machine.monitor, tmp_path, [0x100], print):
         machine.run(0x300)
         machine.link.shutdown(socket.SHUT_RDWR)
 

@@ -19,6 +19,7 @@ from labs.deadline import Deadline
 from labs.errors import DeadlineExpired, GuestLost, KernelFailed, LabError, MissingProgram, NoSpace
 from labs.matrix import PROVIDERS as NAMES
 from labs.provision import PROVIDERS, provider_of, vagrantbox
+from labs.provision.monitor import Monitored
 from labs.provision.qemu import MachineSpec
 from labs.provision.vagrant_client import Client, Message, Reached, failure, progress, ssh_config
 from labs.provision.vagrantbox import arguments, describe
@@ -229,3 +230,53 @@ def test_vagrant_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path
     ):
         command.which("vagrant")
     assert os.environ["PATH"] == str(tmp_path)
+
+
+# Snapshots
+
+
+class Typed:
+    """A monitor: what was typed, and one answer to it."""
+
+    def __init__(self, answer: str | Exception = "") -> None:
+        self.answer, self.lines = answer, []
+
+    def typed(self, line: str, seconds: float) -> str:
+        self.lines.append(line)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def ask(self, command: str) -> None:
+        self.lines.append(command)
+
+
+def machine_with(monitor: Typed, folder: Path) -> Monitored:
+    machine = Monitored("tcg", folder, folder)
+    machine.monitor.close()
+    machine.monitor = monitor
+    return machine
+
+
+def test_a_machine_that_is_restored_runs_and_begins_a_console(tmp_path: Path) -> None:
+    log, monitor = tmp_path / "console.log", Typed()
+    machine = machine_with(monitor, tmp_path)
+    machine.save()
+    log.write_text("[    1.000000] Kernel panic - not syncing: x\n")
+    assert machine.console.poll() and machine.console.fatal
+    machine.restore()
+    assert monitor.lines == ["savevm cgroup-lab", "loadvm cgroup-lab", "cont"]
+    assert not machine.console.fatal
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("Error: No block device can accept snapshots\r\n", "savevm: No block device can accept snapshots"),
+        (TimeoutError(), "savevm: TimeoutError"),
+    ],
+)
+def test_a_snapshot_that_is_refused_is_told(tmp_path: Path, answer: str | Exception, told: str) -> None:
+    machine = machine_with(Typed(answer), tmp_path)
+    with pytest.raises(LabError, match=f"^{told}$"):
+        machine.save()
