@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import json
 import logging
 import os
-import random
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,34 +20,24 @@ from typing import Any, NoReturn
 import pytest
 from rich.console import Console
 
-from labs import executed, judged, prepare
-from labs.casebook import Bench, boot, named, verdict_of
+from labs import judged, prepare
+from labs.casebook import Bench, named, verdict_of
 from labs.errors import BadInput, GuestLost, KernelFailed, LabError
 from labs.invariant.known import today
 from labs.invariant.verdict import Verdict
 from labs.matrix import Cell
-from labs.matrixfile import Planned, asked
+from labs.matrixfile import Planned
 from labs.probe.register import Absent
-from labs.provision.hosts import provider_for
 from labs.report.record import CaseResult, Run
-from labs.report.session import claim, close_run, joined_run, open_run
+from labs.report.session import claim
 from labs.report.table import table
 from labs.run.collect import TOLD
-from labs.run.leftovers import orphaned
-from labs.run.plan import ARCHIVE_FILE, Plan, load, todo
-from labs.signoff import capsule
-from labs.source.debian import Archive
-from labs.store import Store
+from labs.runbook import Runbook
 
-JOINED = pytest.StashKey[Plan]()  # of the run that this session has a part in
-CELLS = pytest.StashKey[dict[Cell, Planned]]()
-ARCHIVE = pytest.StashKey[Archive]()  # as it was when the run began, to its end
-FOUND = pytest.StashKey[dict[Cell, prepare.Found]]()
-RUN = pytest.StashKey[Run]()
+BOOK = pytest.StashKey[Runbook]()
 VERDICT = pytest.StashKey[Verdict]()
 HISTORIES = pytest.StashKey[tuple[str, ...]]()
 JUDGED = pytest.StashKey[str]()
-DESELECTED = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -93,62 +82,45 @@ def pytest_configure(config: pytest.Config) -> None:
     lab = logging.getLogger("labs")
     lab.setLevel(logging.INFO)
     lab.addHandler(Progress(config))
-    options = config.option
     try:
-        config.stash[CELLS] = _planned(config)
+        config.stash[BOOK] = Runbook.of(config.option, config.rootpath, functools.partial(_uid, config))
     except BadInput as error:
         raise pytest.UsageError(str(error)) from None
-    if options.seed is None:
-        options.seed = random.Random(_uid(config)).randrange(1 << 24) if _uid(config) else random.randrange(1 << 24)
 
 
-def _planned(config: pytest.Config) -> dict[Cell, Planned]:
-    options = config.option
-    if options.join:
-        return _joined(config)
-    if options.capsule:
-        cell = capsule.opened(Path(options.capsule)).cell
-        return {cell: Planned(cell)}
-    provider = options.provider if options.matrix else provider_for(options.provider, options.ssh)
-    axes = {"kernels": options.kernel, "runtimes": options.runtime, "provider": provider}
-    axes |= {"variants": options.variant, "series": options.series}
-    path = Path(options.matrix) if options.matrix else None
-    rows = asked(path, options.set, options.cell, **axes)
-    options.full = options.full or any(row.full for row in rows)
-    rows = [replace(row, hosts=tuple(options.ssh) or row.hosts) if row.cell.provider == "ssh" else row for row in rows]
-    for row in rows:
-        provider_for(row.cell.provider, row.hosts)
-    return {row.cell: row for row in rows if not row.excluded}
+def _uid(config: pytest.Config) -> str:
+    """Name of the pytest-xdist session, known to its workers and to its main process; empty without one."""
+    worker = getattr(config, "workerinput", None)
+    if worker:
+        return str(worker["testrunuid"])
+    manager = getattr(config.pluginmanager.getplugin("dsession"), "nodemanager", None)
+    return str(manager.testrunuid) if manager else ""
 
 
-def _joined(config: pytest.Config) -> dict[Cell, Planned]:
-    """The one cell that this session runs of a larger run, with the options that were planned."""
-    options = config.option
-    if orphaned():
-        raise BadInput("labs run has ended")
-    plan = config.stash[JOINED] = load(Path(options.join))
-    config.stash[RUN] = Run.open(Path(options.join))
-    options.full, options.known, options.seed = plan.request.full, plan.request.known, config.stash[RUN].seed
-    options.matrix = plan.request.matrix
-    row = plan.rows[options.cell[0]]
-    return {row.cell: row}
+def judged_of(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Those that work on a cell, and so have a place in the record."""
+    return [item for item in items if "bench" in getattr(item, "fixturenames", ())]
+
+
+def cell_of(item: pytest.Item) -> Cell:
+    return item.callspec.params["cell"]  # type: ignore[attr-defined,no-any-return]
+
+
+def case_name(item: pytest.Item) -> str:
+    return named(item.nodeid, [cell_of(item).id])[1]
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of a larger run, only what has no outcome yet."""
-    if JOINED in config.stash:
-        cases = {cell.id: set(todo(config.stash[RUN].cell(cell.id))) for cell in config.stash[CELLS]}
-        items[:] = [item for item in items if "bench" in getattr(item, "fixturenames", ()) and _wanted(item, cases)]
-
-
-def _wanted(item: pytest.Item, cases: dict[str, set[str]]) -> bool:
-    return case_name(item) in cases[item.callspec.params["cell"].id]  # type: ignore[attr-defined]
+    book = config.stash[BOOK]
+    if book.plan:
+        items[:] = [item for item in judged_of(items) if book.wanted(cell_of(item).id, case_name(item))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "bench" in metafunc.fixturenames:
-        rows = metafunc.config.stash[CELLS].values()
+        rows = metafunc.config.stash[BOOK].cells.values()
         metafunc.parametrize("cell", [_parameter(row, metafunc.definition.nodeid) for row in rows], scope="session")
 
 
@@ -157,43 +129,30 @@ def _parameter(row: Planned, nodeid: str) -> Any:
     return pytest.param(row.cell, id=row.cell.id, marks=[pytest.mark.skip(reason=why)] if why else [])
 
 
-def case_name(item: pytest.Item) -> str:
-    return named(item.nodeid, [item.callspec.params["cell"].id])[1]  # type: ignore[attr-defined]
-
-
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    for item in items:
-        more = "bench" in getattr(item, "fixturenames", ())
-        item.config.stash[DESELECTED] = item.config.stash.get(DESELECTED, 0) + more
+    for item in judged_of(items):
+        item.config.stash[BOOK].deselected += 1
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Plan the run: every case of every cell is on record as not-run before the first guest starts."""
     config = session.config
     plan: dict[str, list[str]] = {}
-    for item in session.items:
-        if "bench" in getattr(item, "fixturenames", ()):
-            cases = plan.setdefault(item.callspec.params["cell"].id, [])  # type: ignore[attr-defined]
-            cases += [case_name(item)] if case_name(item) not in cases else []
+    for item in judged_of(session.items):
+        cases = plan.setdefault(cell_of(item).id, [])
+        cases += [case_name(item)] if case_name(item) not in cases else []
     if config.option.tell_plan:
         _tell_plan(session, plan)
     if plan and not config.option.collectonly:
         try:
-            config.stash[FOUND] = _find(config)
-            if JOINED in config.stash:
-                return
-            command = ["pytest", *config.invocation_params.args]
-            config.stash[RUN] = open_run(
-                _records(config), _uid(config), plan, command, config.option.seed, config.stash.get(DESELECTED, 0)
-            )
+            config.stash[BOOK].open(plan, ["pytest", *config.invocation_params.args])
         except LabError as error:
             _refuse(config, error)
 
 
 def _tell_plan(session: pytest.Session, plan: dict[str, list[str]]) -> None:
-    judged = [item for item in session.items if "bench" in getattr(item, "fixturenames", ())]
-    exclusive = sorted({case_name(item) for item in judged if item.get_closest_marker("exclusive")})
-    told = {"cells": plan, "exclusive": exclusive, "deselected": session.config.stash.get(DESELECTED, 0)}
+    exclusive = {case_name(item) for item in judged_of(session.items) if item.get_closest_marker("exclusive")}
+    told = {"cells": plan, "exclusive": sorted(exclusive), "deselected": session.config.stash[BOOK].deselected}
     session.config.get_terminal_writer().line(f"\n{TOLD}{json.dumps(told)}")
 
 
@@ -218,62 +177,23 @@ def pytest_testnodedown(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any) -> None:
     """pytest-xdist, main process: a worker died in the middle of a test; an error of the case, and not its failure."""
-    config = sched.config
-    run = _finished_run(config)
+    book = sched.config.stash[BOOK]
+    run = book.whole()
     if run is not None and "[" in crashitem:
         report.when = "setup"
-        cell, case = named(crashitem, [cell.id for cell in config.stash[CELLS]])
+        cell, case = named(crashitem, [cell.id for cell in book.cells])
         verdict = Verdict("infrastructure", "error", "the pytest-xdist worker died in this case")
         run.cell(cell).add(CaseResult(case, "error", verdict, reason=verdict.reason))
-
-
-def _find(config: pytest.Config) -> dict[Cell, prepare.Found]:
-    store = Store.of_user()
-    if JOINED in config.stash:
-        archive = config.stash[ARCHIVE] = Archive.as_of(store, Path(config.option.join) / ARCHIVE_FILE)
-        return {cell: config.stash[JOINED].found(cell.id, archive) for cell in config.stash[CELLS]}
-    archive = config.stash[ARCHIVE] = Archive(store)
-    if config.option.capsule:
-        found = capsule.opened(Path(config.option.capsule)).found
-        return {found.cell: found}
-    return {cell: prepare.find(cell, archive) for cell in config.stash[CELLS]}
-
-
-def _records(config: pytest.Config) -> Path:
-    return Path(config.rootpath / config.option.record)
-
-
-def _uid(config: pytest.Config) -> str:
-    """Name of the pytest-xdist session, known to its workers and to its main process; empty without one."""
-    worker = getattr(config, "workerinput", None)
-    if worker:
-        return str(worker["testrunuid"])
-    manager = getattr(config.pluginmanager.getplugin("dsession"), "nodemanager", None)
-    return str(manager.testrunuid) if manager else ""
 
 
 @pytest.fixture(scope="session")
 def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """The cell's guest, booted once, with the cell's record."""
     config = request.config
-    archive = config.stash[ARCHIVE]
-    record = config.stash[RUN].cell(cell.id)
-    if config.option.capsule:
-        artifacts = capsule.opened(Path(config.option.capsule)).artifacts(archive.store, archive)
-    else:
-        artifacts = prepare.prepare(config.stash[FOUND][cell], archive.store, archive)
-    artifacts = prepare.in_virtual_time(artifacts) if config.option.virtual_time else artifacts
-    record.write_artifacts(artifacts.to_json())
-    planned = config.stash[CELLS][cell]
-    spec = prepare.machine(artifacts, planned.sizes, hosts=planned.hosts)
-    functions = executed.changed(artifacts.found, archive.store, archive) if config.option.executed else ()
-    with boot(artifacts, record, spec) as (booted, attempts):
-        record.write_facts(booted.facts)
-        made = Bench(booted, record, config.option.seed, config.option.full, attempts)
-        with executed.watching(made, functions, booted.guest.console.path.parent):
-            yield made
+    with config.stash[BOOK].bench(cell) as made:
+        yield made
         if config.option.keep_guest:
-            _hold(config, booted)
+            _hold(config, made.booted)
 
 
 def _hold(config: pytest.Config, booted: prepare.Booted) -> None:
@@ -326,8 +246,8 @@ def judge(request: pytest.FixtureRequest, bench: Bench) -> Judge:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """pytest-xdist may hand the case that killed a worker to the next one, which would die of it too."""
-    judged = hasattr(item.config, "workerinput") and "bench" in getattr(item, "fixturenames", ())
-    if not judged or claim(item.config.stash[RUN], item.nodeid):
+    run = item.config.stash[BOOK].run
+    if not hasattr(item.config, "workerinput") or not judged_of([item]) or run is None or claim(run, item.nodeid):
         return None
     item.session._setupstate.teardown_exact(nextitem)  # as pytest's own protocol ends
     return True
@@ -337,18 +257,12 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def pytest_runtest_call(item: pytest.Item) -> None:
     bench = getattr(item, "funcargs", {}).get("bench")
     if bench is not None:
-        bench.case, bench.replay = case_name(item), _replay(item)
+        bench.case, bench.replay = case_name(item), _again(item)
 
 
-def _replay(item: pytest.Item) -> str:
-    """The command that runs one case again, with the same seed."""
-    option, cell = item.config.option, item.callspec.params["cell"]  # type: ignore[attr-defined]
-    named = ["--matrix", option.matrix, "--cell", cell.id] if option.matrix else cell.options
-    named += [word for host in option.ssh for word in ("--ssh", host)]
-    words = ["pytest", item.nodeid, *named, "--seed", str(option.seed), "--known", option.known]
-    return shlex.join(
-        [*words, *(["--full"] if option.full else []), *(["--virtual-time"] if option.virtual_time else [])]
-    )
+def _again(item: pytest.Item) -> str:
+    book: Runbook = item.config.stash[BOOK]
+    return book.again(item.nodeid, cell_of(item))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -356,7 +270,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """Outcome of a phase by the kind of its exception; the record is written here and nowhere else."""
     report = yield
     error = call.excinfo.value if call.excinfo else None
-    if "bench" in getattr(item, "fixturenames", ()) and (call.when == "call" or error is not None):
+    if judged_of([item]) and (call.when == "call" or error is not None):
         verdict = _verdict(item, call, error, report)
         _shape(item, report, verdict, error)
         bench = getattr(item, "funcargs", {}).get("bench")
@@ -394,13 +308,14 @@ def _shape(item: pytest.Item, report: pytest.TestReport, verdict: Verdict, error
     elif isinstance(error, LabError):
         report.longrepr = f"{error}\n{error.evidence}"
     if report.outcome == "failed":
-        report.sections.append(("again", _replay(item)))
+        report.sections.append(("again", _again(item)))
     if report.outcome == "failed" and report.when != "teardown":
         report.when = "call" if verdict.outcome == "fail" else "setup"
 
 
 def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict, error: BaseException | None) -> None:
-    cell, case = item.callspec.params["cell"].id, case_name(item)  # type: ignore[attr-defined]
+    run, case = item.config.stash[BOOK].run, case_name(item)
+    assert run
     started = datetime.fromtimestamp(call.start, UTC).isoformat(timespec="seconds")
     bench = getattr(item, "funcargs", {}).get("bench")
     bad = verdict.outcome in ("fail", "error")
@@ -409,16 +324,15 @@ def _record(item: pytest.Item, call: pytest.CallInfo[None], verdict: Verdict, er
         verdict.outcome, verdict, call.duration, verdict.reason,
         attempts=bench.attempts if bench else getattr(error, "attempts", 1),
         started=started, histories=item.stash.get(HISTORIES, ()), judged=item.stash.get(JUDGED, ""),
-        console=bench.console_of(case) if bench and bad else "", replay=_replay(item) if bad else "",
+        console=bench.console_of(case) if bench and bad else "", replay=_again(item) if bad else "",
     )  # fmt: skip
-    item.config.stash[RUN].cell(cell).add(result)
+    run.cell(cell_of(item).id).add(result)
 
 
 def _finished_run(config: pytest.Config) -> Run | None:
-    """The run to report, as the main process sees it; under pytest-xdist the workers have made it."""
-    if hasattr(config, "workerinput") or JOINED in config.stash:
-        return None
-    return config.stash.get(RUN, None) or joined_run(_records(config), _uid(config))
+    """The run to report: by the main process, of a session that is no part of a larger run."""
+    book = config.stash.get(BOOK, None)
+    return None if book is None or book.plan or hasattr(config, "workerinput") else book.whole()
 
 
 @pytest.hookimpl(trylast=True)
@@ -427,8 +341,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     run = _finished_run(config)
     if run is None:
         return
-    config.stash[RUN] = run
-    close_run(_records(config), _uid(config))
+    config.stash[BOOK].run = run
+    config.stash[BOOK].close()
     try:
         plots = importlib.import_module("labs.report.publish")  # brings matplotlib, for which no start should wait
         plots.publish(run, config.rootpath / config.option.report)
@@ -442,8 +356,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    unseen = hasattr(config, "workerinput") or JOINED in config.stash
-    run = None if unseen else config.stash.get(RUN, None)
+    run = _finished_run(config)
     if run is None:
         return
     width = max(100, shutil.get_terminal_size().columns)
