@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from labs.compare.guards import HostState, guest_trouble, host_trouble
-from labs.console import ConsoleWatch
-from labs.errors import LabError
+from labs.console import ConsoleWatch, known_emulator_fault
+from labs.errors import GuestLost, KernelFailed, LabError
 from labs.prepare import Artifacts
 from labs.probe.samples import Measure, Samples, parse, plan
 from labs.provision.accel import VIRTUAL_TIME
@@ -37,7 +37,7 @@ def command_line(artifacts: Artifacts, seed: int) -> list[str]:
 def measured(
     artifacts: Artifacts, measures: Sequence[Measure], seed: int, logs: Path, parameters: Mapping[str, str] = {}
 ) -> Boot:
-    """Boot the cell and measure. Raises KernelFailed, GuestLost, LabError; `logs` gets the console.
+    """Boot the cell and measure. Raises KernelFailed (for a complaint, too), GuestLost, LabError. `logs` gets the console.
 
     `parameters`: module parameters beside, or instead of, those that the cell's planted defects have.
     """
@@ -50,7 +50,8 @@ def measured(
     _verify(artifacts, samples.facts, spec.command_line())
     samples.facts["accelerator"] = artifacts.accelerator.name
     samples.facts["seed"] = seed
-    trouble = guest_trouble(samples.facts, _complaints(logs / CONSOLE))
+    _quiet(logs / CONSOLE)
+    trouble = guest_trouble(samples.facts)
     if artifacts.accelerator != VIRTUAL_TIME:
         trouble = trouble or host_trouble(before, after, len(os.sched_getaffinity(0)))
     return Boot(samples, trouble, {"before": asdict(before), "after": asdict(after)})
@@ -66,7 +67,12 @@ def _verify(artifacts: Artifacts, facts: dict[str, Any], parameters: Sequence[st
         raise LabError(f"boot parameters did not reach the guest: {' '.join(absent)}")
 
 
-def _complaints(console: Path) -> int:
+def _quiet(console: Path) -> None:
+    """KernelFailed for the kernel's first complaint, GuestLost where it is known to be the emulator's doing."""
     watch = ConsoleWatch(console)
     watch.poll()
-    return sum(event.defect for event in watch.events())
+    defects = [event for event in watch.events() if event.defect]
+    if fault := next(filter(None, map(known_emulator_fault, defects)), ""):
+        raise GuestLost(f"fault of the emulator, not of the kernel: {fault}", evidence=defects[0].context)
+    if defects:
+        raise KernelFailed(f"kernel complained: {defects[0].text}", evidence=defects[0].context)

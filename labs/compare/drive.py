@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from labs.compare.boots import Boot
 from labs.compare.judge import Comparison
 from labs.compare.record import Asked, BootLine, CompareRecord, whole
-from labs.errors import GuestLost, LabError
+from labs.errors import GuestLost, KernelFailed, LabError
 from labs.store import file_digest
 
 log = logging.getLogger("labs")
@@ -56,7 +56,8 @@ def run(
 ) -> Comparison:
     """Go on until the comparison is done, or with `whole_run` until all rounds are.
 
-    LabError when a round was disturbed, or its guest lost, ATTEMPTS times.
+    KernelFailed when a kernel fails or complains, LabError when a round was disturbed, or its guest lost, ATTEMPTS
+    times.
     """
     asked = record.asked()
     result = record.comparison()
@@ -79,6 +80,9 @@ def _boot(record: CompareRecord, asked: Asked, at: Progress, side: str, measured
         boot, folder = measured(side, seed, record)
     except GuestLost as error:
         line = BootLine(at.round, side, at.attempt, seed, "", "", _since(began), f"guest lost: {error}", {})
+    except KernelFailed as error:  # never a disturbance that another boot makes good: it stays on record
+        record.add(BootLine(at.round, side, at.attempt, seed, "", "", _since(began), str(error), {}, failed=True))
+        raise
     else:
         path = record.path / "boots" / folder / f"{side}.npz"
         boot.samples.save(path)

@@ -1,6 +1,6 @@
 """What may disturb a measurement: steal, load, pressure and clocksource, of host and guest, before and during a boot.
 
-In virtual time the host cannot disturb, however busy it is; there only the guest's own clock and complaints count.
+In virtual time the host cannot disturb, however busy it is; there only the guest's own clock counts.
 """
 
 from __future__ import annotations
@@ -67,12 +67,10 @@ def host_trouble(before: HostState, after: HostState, cores: int) -> str:
     return ""
 
 
-def guest_trouble(facts: Mapping[str, Any], complaints: int) -> str:
+def guest_trouble(facts: Mapping[str, Any]) -> str:
     """Why a boot was disturbed from within, by the facts that its guest told before and after, or ''."""
     clocks = {str(facts.get(f"clocksource.{when}", "")).removesuffix("-early") for when in ("before", "after")}
     (steal, ticks), (more, all_) = (_ticks(str(facts.get(f"stat.{when}", ""))) for when in ("before", "after"))
-    if complaints:
-        return f"the guest's kernel complained {complaints} times"
     if len(clocks) > 1:
         return f"the guest's clocksource changed: {' and '.join(sorted(clocks))}"
     if all_ > ticks and (more - steal) / (all_ - ticks) > STEAL:

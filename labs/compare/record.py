@@ -62,6 +62,7 @@ class BootLine:
     seconds: float
     trouble: str
     host: dict[str, Any]
+    failed: bool = False  # the kernel under test did, or complained: `trouble` has its words
 
 
 @dataclass(frozen=True)
@@ -142,11 +143,12 @@ class CompareRecord:
 
     def told(self, result: Comparison) -> dict[str, Any]:
         asked, boots = self.asked(), self.boots()
-        repeated = [f"round {line.round}: {line.trouble}" for line in boots if line.trouble]
+        repeated = [f"round {line.round}: {line.trouble}" for line in boots if line.trouble and not line.failed]
+        failed = [f"round {line.round}: {line.trouble}" for line in boots if line.failed]
         names = {"a": asked.a, "b": asked.b, "suite": asked.suite, "accelerator": asked.setting["accelerator"]}
         seen = {row.measure for row in result.rows} | result.missing.keys()
         absent = [one.name for one in asked.measures if one.name not in seen] if result.rows else []
-        counts = {"boots": len(boots), "disturbed": repeated, "absent": absent}
+        counts = {"boots": len(boots), "disturbed": repeated, "failed": failed, "absent": absent}
         return {**names, **result.to_json(), **counts, "record": self.path.name}
 
     def verified(self) -> list[str]:

@@ -15,7 +15,7 @@ from labs.matrix import Cell
 
 log = logging.getLogger("labs")
 
-FOLDER = "latency"
+FOLDER, TROUBLE = "latency", "trouble.txt"
 SUITE = Path("suites/latency")
 BOUND, BOOTS = 0.05, 10  # a slowdown that is not minded; rounds at most
 
@@ -29,6 +29,7 @@ class Compared:
     result: str
     reason: str
     told: dict[str, Any]
+    failed: tuple[tuple[str, str], ...] = ()  # side, and how the kernel under test failed in one of its boots
 
 
 def measure(base: Cell, patched: Cell, folder: Path, seed: int, bound: float) -> None:
@@ -36,6 +37,7 @@ def measure(base: Cell, patched: Cell, folder: Path, seed: int, bound: float) ->
     place = folder / FOLDER / patched.id
     try:
         place.mkdir(parents=True, exist_ok=True)
+        (place / TROUBLE).unlink(missing_ok=True)
         begun = sorted(place.glob("compare-*/compare.json"))
         cells = {"A": base, "B": patched}
         record, sides = (
@@ -44,7 +46,7 @@ def measure(base: Cell, patched: Cell, folder: Path, seed: int, bound: float) ->
         go_on(record, sides)
     except LabError as error:
         log.warning("no comparison of %s: %s", patched.id, error)
-        (place / "trouble.txt").write_text(f"{error}\n")
+        (place / TROUBLE).write_text(f"{error}\n")
 
 
 def compared(folder: Path) -> list[Compared]:
@@ -56,7 +58,8 @@ def _judged(record: CompareRecord) -> Compared:
     try:
         asked = record.asked()
         result: Comparison = record.comparison() if record.boots() else _nothing(record)
-        return Compared(asked.a, asked.b, result.word, result.reason, record.told(result))
+        failed = tuple((line.side, f"round {line.round}: {line.trouble}") for line in record.boots() if line.failed)
+        return Compared(asked.a, asked.b, result.word, result.reason, record.told(result), failed)
     except (LabError, ValueError, KeyError, TypeError, IndexError) as error:
         raise BadInput(f"{record.path.name}: cannot be judged again: {error}") from None
 
@@ -67,5 +70,5 @@ def _nothing(record: CompareRecord) -> Comparison:
 
 
 def trouble(folder: Path, patched: str) -> str:
-    path = folder / FOLDER / patched / "trouble.txt"
+    path = folder / FOLDER / patched / TROUBLE
     return path.read_text(errors="replace").strip() if path.is_file() else ""

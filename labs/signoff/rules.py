@@ -236,11 +236,16 @@ def latency(evidence: Evidence, controls: Sequence[Control]) -> Said:
     """No operation is slower than without the series, beyond the bound."""
     for base, patched in evidence.pairs:
         mine = [one for one in compared(evidence.folder) if (one.base, one.patched) == (base.id, patched.id)]
-        if not mine:
-            why = trouble(evidence.folder, patched.id)
+        why = trouble(evidence.folder, patched.id)
+        if why or not mine:
             told = f"the latencies of base and patched were not compared{f': {why}' if why else ''}"
             yield Reason(UNPROVEN, "latency", patched.id, "", told)
         for one in mine:
+            for side, words in one.failed:
+                told = f"its kernel failed while latencies were compared: {words}"
+                yield (
+                    Reason(REFUSED, "latency", patched.id, "", told) if side == "B" else Note("latency", base.id, told)
+                )
             if one.result != WORDS[0]:
                 yield Reason(REFUSED if one.result == WORDS[1] else UNPROVEN, "latency", patched.id, "", one.reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -16,6 +17,7 @@ from labs.compare.boots import Boot
 from labs.compare.drive import run
 from labs.compare.record import Asked, CompareRecord
 from labs.console import scan
+from labs.errors import KernelFailed
 from labs.executed import FILE, IDLE, RUN, UNSEEN, Function
 from labs.invariant.atomicity import linearizable, no_lost_update
 from labs.invariant.kernel_health import quiet_kernel
@@ -182,8 +184,10 @@ def told(claimed: dict[str, Any], found: dict[str, Any]) -> list[str]:
 COLUMN = np.arange(1000, 1200, dtype="<u4")
 
 
-def compare(folder: Path, slower: float = 1.0, boots: int = 10) -> Path:
-    """A comparison of the base and patched cells in a sign-off's folder, with boots that are made up; its record."""
+def compare(folder: Path, slower: float = 1.0, boots: int = 10, fails: str = "") -> Path:
+    """A comparison of the base and patched cells in a sign-off's folder, with boots that are made up; its record.
+    `fails`: the side whose kernel fails in one boot, before all goes on.
+    """
     setting = {"accelerator": "icount", "qemu": "QEMU 7.2", "host": {}}
     measure = Measure("cpu-max", "cpu.max", 200, 0)
     asked = Asked("6.1_runc_base", "6.1_runc_patched", "x", (measure,), boots, 0.05, 0.05, 1, setting, {}, {})
@@ -193,6 +197,14 @@ def compare(folder: Path, slower: float = 1.0, boots: int = 10) -> Path:
         taken = COLUMN * (slower if side == "B" else 1.0) + seed % 7
         return Boot(Samples({"cpu-max": taken.astype("<u4")}), "", {}), record.logs().name
 
+    def failing(side: str, seed: int, record: CompareRecord) -> tuple[Boot, str]:
+        if side == fails:
+            raise KernelFailed(f"side {side}: kernel failed: BUG: planted")
+        return boot(side, seed, record)
+
     with mock.patch("os.fsync"):
+        if fails:
+            with contextlib.suppress(KernelFailed):
+                run(record, failing)
         run(record, boot)
     return record.path

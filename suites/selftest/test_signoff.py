@@ -72,6 +72,24 @@ def test_a_series_that_is_slower(tmp_path: Path, slower: float, boots: int, weig
     assert re.match(why, reason["why"])
 
 
+@pytest.mark.parametrize(("side", "decided"), [("A", SIGNED), ("B", REFUSED)])
+def test_a_kernel_that_failed_while_latencies_were_compared(tmp_path: Path, side: str, decided: str) -> None:
+    """Another boot does not make it good: of the patched kernel it is a refusal, of the base a note."""
+    folder = write(tmp_path / "x", specs())
+    compare(folder, fails=side)
+    made = document(folder)
+    told = f"its kernel failed while latencies were compared: round 1: side {side}: kernel failed: BUG: planted"
+    assert (made["decision"], [one["why"] for one in made["reasons"]]) == (decided, [told] if side == "B" else [])
+    assert (told in [one["why"] for one in made["notes"]]) == (side == "A")
+    assert made["latency"][0]["failed"] == [told.partition("compared: ")[2]]
+
+
+def test_trouble_of_a_comparison_is_told_beside_what_was_compared(tmp_path: Path) -> None:
+    folder = write(tmp_path / "x", specs())
+    (compare(folder).parent / "trouble.txt").write_text("round 2 was disturbed 3 times: noise\n")
+    assert [one["why"] for one in document(folder)["reasons"]] == [f"{COMPARED}: round 2 was disturbed 3 times: noise"]
+
+
 def test_a_comparison_of_other_cells_says_nothing(tmp_path: Path) -> None:
     folder = write(tmp_path / "x", specs())
     path = compare(folder) / "compare.json"
