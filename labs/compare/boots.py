@@ -37,9 +37,10 @@ def command_line(artifacts: Artifacts, seed: int) -> list[str]:
 def measured(
     artifacts: Artifacts, measures: Sequence[Measure], seed: int, logs: Path, parameters: Mapping[str, str] = {}
 ) -> Boot:
-    """Boot the cell and measure. Raises KernelFailed (for a complaint, too), GuestLost, LabError. `logs` gets the console.
+    """Boot the cell and measure. Raises KernelFailed, GuestLost, LabError; `logs` gets the console.
 
-    `parameters`: module parameters beside, or instead of, those that the cell's planted defects have.
+    A complaint of the kernel is a failure. `parameters`: module parameters beside, or instead of, those that the cell's
+    planted defects have.
     """
     spec = spec_of(artifacts.kernel.vmlinuz, artifacts.accelerator.name, seed)
     switches = {**artifacts.found.switches, **parameters}

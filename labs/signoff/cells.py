@@ -9,11 +9,12 @@ from pathlib import Path
 from labs import matrix, prepare
 from labs.build.kbuild import Plan as Build
 from labs.build.kconfig import find_config
-from labs.child import Case, collect, session
+from labs.casebook import ATTEMPTS
+from labs.child import CODE, Case, collect, session
 from labs.errors import LabError
 from labs.matrix import Cell
 from labs.series import Series
-from labs.signoff.evidence import CellEvidence, gather, place
+from labs.signoff.evidence import CellEvidence, gather, left, place
 from labs.signoff.latency import compared, measure
 from labs.signoff.plan import BASE, CONTROL, EXTRA, PATCHED, Plan, Planned, defects
 from labs.signoff.rules import judge
@@ -60,18 +61,34 @@ def _compare(plan: Plan, folder: Path) -> None:
 def _sessions(plan: Plan, folder: Path) -> None:
     for number, planned in enumerate(plan.cells, 1):
         place_ = folder / place(number, planned)
-        if list(place_.glob("*/run.json")):
-            continue
-        _put_aside(place_)
-        log.info("cell %d of %d: %s (%s)", number, len(plan.cells), planned.id, planned.purpose)
-        place_.mkdir(parents=True)
-        options = ["--seed", str(plan.seed), *(["--executed"] if planned.purpose == PATCHED else [])]
-        options += ["--full"] if plan.full and planned.purpose in (BASE, PATCHED) else []
-        try:
-            session(planned.tests, planned.cell, place_, SECONDS, options)
-        except LabError as error:
-            (place_ / "trouble.txt").write_text(f"{error}\n")
-            log.warning("%s: %s", planned.id, error)
+        ended = [cut for cut in place_.parent.glob(f"{place_.name}.cut*") if (cut / CODE).exists()]  # by themselves
+        for _ in range(len(ended), ATTEMPTS):
+            if place_.exists() and _settled(left(folder, place(number, planned), planned)):
+                break
+            _put_aside(place_)
+            log.info("cell %d of %d: %s (%s)", number, len(plan.cells), planned.id, planned.purpose)
+            if not _ran(plan, planned, place_):
+                break
+
+
+def _settled(cell: CellEvidence) -> bool:
+    """Whether a session's outcomes stand. Infrastructure trouble is run again, but no failure of the series with it."""
+    failed = any(result.outcome == "fail" for result in cell.results) and cell.planned.purpose != CONTROL
+    return cell.record is not None and (failed or not cell.unsettled)
+
+
+def _ran(plan: Plan, planned: Planned, place_: Path) -> bool:
+    """Run a session; whether it left a record."""
+    place_.mkdir(parents=True)
+    options = ["--seed", str(plan.seed), *(["--executed"] if planned.purpose == PATCHED else [])]
+    options += ["--full"] if plan.full and planned.purpose in (BASE, PATCHED) else []
+    try:
+        session(planned.tests, planned.cell, place_, SECONDS, options)
+    except LabError as error:
+        (place_ / "trouble.txt").write_text(f"{error}\n")
+        log.warning("%s: %s", planned.id, error)
+        return False
+    return True
 
 
 def _put_aside(place_: Path) -> None:

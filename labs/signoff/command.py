@@ -21,12 +21,13 @@ from labs.git import user
 from labs.matrix import Cell
 from labs.prove.boots import LOG
 from labs.report.record import replace_file
+from labs.report.session import source_digest
 from labs.signoff import cells, signature
 from labs.signoff.controls import ASKED, PROOF, RESULT, proven
 from labs.signoff.document import NAME, Document, document, encoded
 from labs.signoff.page import write_page
 from labs.signoff.plan import SUITES, Plan, copy_patches, planned
-from labs.signoff.rules import REFUSED, SIGNED, UNPROVEN
+from labs.signoff.reason import REFUSED, SIGNED, UNPROVEN
 from labs.signoff.verify import MOST, find_folder, load, verify
 from labs.signoff.words import write_words
 from labs.source.debian import Archive
@@ -80,10 +81,7 @@ def signoff(
             raise BadInput(f"{suite}: no such suite", mend=f"as {SUITES[0]}")
     archive = Archive(Store.of_user())
     if resume:
-        folder = resume
-        plan = Plan.load(resume)
-        if plan.series != series:
-            raise BadInput(f"{resume} is a sign-off of {plan.series}, not of {series}", mend="leave out --resume")
+        folder, plan = resume, resumed(resume, series)
     else:
         drawn = random.randrange(1 << 24) if seed is None else seed
         chosen = matrix.cells(kernels, runtimes, series=[series])
@@ -105,6 +103,16 @@ def signoff(
         copy(folder, output)
     show(made, folder)
     sys.exit(EXIT[made["decision"]])
+
+
+def resumed(folder: Path, series: str) -> Plan:
+    """The plan to go on with; BadInput where what would be added cannot be compared with what is there."""
+    plan = Plan.load(folder)
+    if plan.series != series:
+        raise BadInput(f"{folder} is a sign-off of {plan.series}, not of {series}", mend="leave out --resume")
+    if plan.test_code != source_digest():
+        raise BadInput(f"the lab or its suites have changed since {folder} was begun", mend="leave out --resume")
+    return plan
 
 
 def _fresh(records: Path, cell: Cell) -> Path:

@@ -16,7 +16,8 @@ from labs.signoff.evidence import CellEvidence, Evidence, gather
 from labs.signoff.latency import compared
 from labs.signoff.plan import PATCHED, PatchFile, Plan, patch_id
 from labs.signoff.rates import shares
-from labs.signoff.rules import RULES, SIGNED, Reason, decision, judge
+from labs.signoff.reason import SIGNED, Reason, decision
+from labs.signoff.rules import RULES, judge
 from labs.store import file_digest
 
 NAME = "sign-off.json"

@@ -39,6 +39,12 @@ class CellEvidence:
         """Where the cell's record is, relative to the sign-off's folder."""
         return f"{self.folder}/{self.record.run.path.name}" if self.record else ""
 
+    @property
+    def unsettled(self) -> list[CaseResult]:
+        """The cases that infrastructure has kept from an outcome; that a series does not build is one."""
+        built = (one for one in self.results if not (one.verdict and one.verdict.invariant == "series"))
+        return [one for one in built if one.outcome in ("error", "not-run")]
+
     def result(self, case: str) -> CaseResult | None:
         return next((result for result in self.results if result.case == case), None)
 
@@ -60,6 +66,14 @@ class Evidence:
         """Base and patched of the same kernel, runtime and variant."""
         bases = {_axes(cell): cell for cell in self.having(BASE)}
         return [(bases[_axes(cell)], cell) for cell in self.having(PATCHED) if _axes(cell) in bases]
+
+    def base_of(self, cell: CellEvidence) -> CellEvidence | None:
+        """The base of the same kernel and runtime, whatever the variant and the series."""
+        asked = cell.planned.cell
+        wanted = asked.kernel, asked.runtime, asked.provider
+        found = (one for one in self.having(BASE) if one is not cell)
+        cells = ((one, one.planned.cell) for one in found)
+        return next((one for one, cell in cells if (cell.kernel, cell.runtime, cell.provider) == wanted), None)
 
     @property
     def extras(self) -> list[CellEvidence]:
@@ -83,11 +97,12 @@ def place(number: int, planned: Planned) -> str:
 def gather(folder: Path) -> Evidence:
     """Read a sign-off's folder; BadInput when its plan, or the record of a run in it, is malformed."""
     plan = Plan.load(folder)
-    cells = tuple(_cell(folder, place(number, one), one) for number, one in enumerate(plan.cells, 1))
+    cells = tuple(left(folder, place(number, one), one) for number, one in enumerate(plan.cells, 1))
     return Evidence(folder, plan, cells)
 
 
-def _cell(folder: Path, name: str, planned: Planned) -> CellEvidence:
+def left(folder: Path, name: str, planned: Planned) -> CellEvidence:
+    """What one session has left in its place; BadInput when that is malformed."""
     runs = sorted((folder / name).glob("*/run.json"))
     if not runs:
         return CellEvidence(planned, name, None, (), trouble=_last_words(folder / name))

@@ -1,17 +1,19 @@
-"""How often an invariant was violated, with exact intervals: what a zero in so many operations is worth."""
+"""How often an invariant was violated: what a zero in so many operations is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from scipy.stats import binomtest
+from scipy.stats import binomtest, fisher_exact
 
 from labs.invariant.findings import KINDS
 from labs.report.record import CaseResult
 from labs.signoff.evidence import Evidence
 
 CONFIDENCE = 0.95
+LEVEL = 0.01  # of a chance that is not believed
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,27 @@ def _counted(result: CaseResult) -> Iterator[tuple[str, int, int]]:
     if reads and set(KINDS) <= figures.keys():
         wrong = sum(figures[kind] for kind in KINDS)
         yield "reads that fit no order", int(min(wrong, reads)), int(reads)
+
+
+def kinds(result: CaseResult) -> frozenset[str]:
+    """In which ways a case was violated, as its verdict counts them."""
+    figures: Mapping[str, float] = result.verdict.figures if result.verdict else {}
+    return frozenset(name for name, count in figures.items() if count and (name in KINDS or name.startswith("lost ")))
+
+
+def chance(more: Iterable[CaseResult], fewer: Iterable[CaseResult]) -> float | None:
+    """How likely a difference as that between the two is, at least, if both violate equally often (Fisher, one-sided).
+
+    Counts of several cases are summed up. With several kinds of operation it is by the clearest of them (Bonferroni).
+    None where nothing is counted: a promise is broken, or it is not.
+    """
+    tables: dict[str, Counter[str]] = {}
+    for side, results in (("more", more), ("fewer", fewer)):
+        for what, wrong, seen in (counted for result in results for counted in _counted(result)):
+            tables.setdefault(what, Counter()).update({f"{side} wrong": wrong, f"{side} right": seen - wrong})
+    values = [
+        fisher_exact([[t["more wrong"], t["more right"]], [t["fewer wrong"], t["fewer right"]]], "greater").pvalue
+        for t in tables.values()
+        if t["more wrong"] or t["fewer wrong"]
+    ]
+    return min(1.0, min(values) * len(values)) if values else None

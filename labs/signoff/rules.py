@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from labs.compare.judge import WORDS
 from labs.executed import IDLE, RUN, UNCLEAR
@@ -11,38 +10,12 @@ from labs.report.record import CaseResult
 from labs.signoff.controls import Control, proof_code
 from labs.signoff.evidence import CellEvidence, Evidence, violated
 from labs.signoff.latency import compared, trouble
+from labs.signoff.rates import LEVEL, chance, kinds
+from labs.signoff.reason import REFUSED, UNPROVEN, Note, Reason, Said
+from labs.signoff.same import at, same
 
-SIGNED, UNPROVEN, REFUSED = "signed", "not proven", "refused"
 QUIET = "quiet kernel"
 NEVER = ("error", "not-run")
-
-
-@dataclass(frozen=True)
-class Reason:
-    """One thing against signing. `weight`: refused, when something is wrong; not proven, when too little is known."""
-
-    weight: str
-    rule: str
-    cell: str
-    case: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Note:
-    """What does not stand against signing, and whoever signs must know."""
-
-    rule: str
-    cell: str
-    why: str
-
-
-Said = Iterator[Reason | Note]
-
-
-def decision(reasons: Sequence[Reason]) -> str:
-    weights = {reason.weight for reason in reasons}
-    return REFUSED if REFUSED in weights else UNPROVEN if weights else SIGNED
 
 
 def intended(evidence: Evidence, controls: Sequence[Control]) -> Said:
@@ -56,9 +29,8 @@ def complete(evidence: Evidence, controls: Sequence[Control]) -> Said:
     for cell in evidence.cells:
         if cell.record is None:
             yield Reason(UNPROVEN, "complete", cell.id, "", f"the cell has no record: {cell.trouble}")
-        for result in cell.results:
-            if result.outcome in NEVER and not _built(result):
-                yield Reason(UNPROVEN, "complete", cell.id, result.case, f"{result.outcome}: {result.reason}")
+        for result in cell.unsettled:
+            yield Reason(UNPROVEN, "complete", cell.id, result.case, f"{result.outcome}: {result.reason}")
     if not evidence.pairs:
         yield Reason(UNPROVEN, "complete", "", "", "no base and patched cell of the same kernel and runtime")
 
@@ -80,19 +52,12 @@ def differs(evidence: Evidence, controls: Sequence[Control]) -> Said:
     read_back = {"kernel": ("build_id",), "runc": ("runtime", "sha256")}
     for base, patched in evidence.pairs:
         for component in evidence.plan.components:
-            one, two = (_at(cell, read_back.get(component, (component,))) for cell in (base, patched))
+            one, two = (at(cell.facts, *read_back.get(component, (component,))) for cell in (base, patched))
             if one and one == two:
                 why = f"its {component} is the very binary of the base ({one[:16]}): the series changes nothing built"
                 yield Reason(UNPROVEN, "differs", patched.id, "", why)
             elif patched.facts and not (one and two):
                 yield Reason(UNPROVEN, "differs", patched.id, "", f"the guests do not tell which {component} runs")
-
-
-def _at(cell: CellEvidence, keys: Sequence[str]) -> str:
-    value: object = cell.facts
-    for key in keys:
-        value = value.get(key, "") if isinstance(value, dict) else ""
-    return str(value)
 
 
 def executed(evidence: Evidence, controls: Sequence[Control]) -> Said:
@@ -154,6 +119,11 @@ def _claim(name: str, base: CellEvidence, patched: CellEvidence, others: bool) -
         elif after.outcome != "pass":
             why = f"{name!r} is violated with the series as without it: {after.reason}"
             yield Reason(REFUSED, "mends", patched.id, result.case, why)
+    held = [(result, after) for result in bad if (after := patched.result(result.case)) and after.outcome == "pass"]
+    by_chance = chance([before for before, _ in held], [after for _, after in held])
+    if by_chance is not None and by_chance > LEVEL:
+        why = f"{name!r} is so rare without the series that with it none is seen by chance, too: p = {by_chance:.2g}"
+        yield Reason(UNPROVEN, "mends", patched.id, "", why)
 
 
 def _skipped(cell: CellEvidence, cases: Sequence[CaseResult]) -> list[CaseResult]:
@@ -181,18 +151,40 @@ def holds(evidence: Evidence, controls: Sequence[Control]) -> Said:
             before = base.result(after.case)
             if after.case not in claimed and not _built(after):
                 yield from _change(patched.id, before, after)
+        for before in base.results if patched.record and not any(map(_built, patched.results)) else ():
+            if before.outcome == "pass" and patched.result(before.case) is None:
+                yield Reason(UNPROVEN, "holds", patched.id, before.case, "held without the series, and is not there")
 
 
 def _change(cell: str, before: CaseResult | None, after: CaseResult) -> Said:
-    was = before.outcome if before else "not there"
+    was, case, why = before.outcome if before else "not there", after.case, after.reason
+    new = kinds(after) - kinds(before) if before else frozenset()
     if "fail" in after.earlier and after.outcome != "fail":
-        yield Reason(UNPROVEN, "holds", cell, after.case, f"{after.outcome} after it had failed before")
-    if after.outcome == "fail" and was in ("fail", "known"):
-        yield Note("holds", cell, f"{after.case} fails without the series, too: {after.reason}")
+        yield Reason(UNPROVEN, "holds", cell, case, f"{after.outcome} after it had failed before")
+    if after.outcome == "fail" and was == "fail" and not new:
+        yield Note("holds", cell, f"{case} fails without the series, too: {why}")
+    elif after.outcome == "fail" and was == "fail":
+        told = f"fails without the series, too, but not by {', '.join(sorted(new))}: {why}"
+        yield Reason(UNPROVEN, "holds", cell, case, told)
     elif after.outcome == "fail":
-        yield Reason(REFUSED, "holds", cell, after.case, f"{was} without the series, violated with it: {after.reason}")
+        told = "a known defect" if was == "known" else was
+        yield Reason(REFUSED, "holds", cell, case, f"{told} without the series, violated with it: {why}")
+    elif after.outcome == "known" and was == "pass" and before:
+        yield from _known(cell, before, after)
     elif after.outcome in ("inconclusive", "skip") and was == "pass":
-        yield Reason(UNPROVEN, "holds", cell, after.case, f"held without the series; {after.outcome}: {after.reason}")
+        yield Reason(UNPROVEN, "holds", cell, case, f"held without the series; {after.outcome}: {why}")
+
+
+def _known(cell: str, before: CaseResult, after: CaseResult) -> Said:
+    """A known defect that only the patched cell shows: a race that was not met in the base, or one that is back."""
+    by_chance = chance([after], [before])
+    told = f"a known defect that is not seen without the series: {after.reason}"
+    if by_chance is None:
+        yield Reason(UNPROVEN, "holds", cell, after.case, told)
+    elif by_chance <= LEVEL:
+        yield Reason(REFUSED, "holds", cell, after.case, f"{told}, by more than chance (p = {by_chance:.2g})")
+    else:
+        yield Note("holds", cell, f"{after.case}: {told}, which is chance (p = {by_chance:.2g})")
 
 
 def quiet(evidence: Evidence, controls: Sequence[Control]) -> Said:
@@ -255,6 +247,7 @@ RULES: dict[str, Callable[[Evidence, Sequence[Control]], Said]] = {
     "complete": complete,
     "builds": builds,
     "differs": differs,
+    "same": same,
     "executed": executed,
     "mends": mends,
     "holds": holds,

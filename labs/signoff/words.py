@@ -14,7 +14,7 @@ from labs.errors import LabError
 from labs.report.markdown import code, plain, rows_of
 from labs.report.record import replace_file
 from labs.report.text import clean
-from labs.signoff.rules import REFUSED
+from labs.signoff.reason import REFUSED
 
 
 def write_words(made: Mapping[str, Any], digest: str, folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -27,8 +28,9 @@ from labs.matrix import Cell
 from labs.probe.history import History, Register
 from labs.probe.samples import Measure, Samples
 from labs.report.record import CaseResult, Run
+from labs.series import read
 from labs.signoff.evidence import place
-from labs.signoff.plan import BASE, CONTROL, PATCHED, PatchFile, Plan, Planned, patch_id
+from labs.signoff.plan import BASE, CONTROL, EXTRA, PATCHED, PatchFile, Plan, Planned, patch_id
 from labs.signoff.verify import differing
 from labs.store import file_digest
 from suites.selftest.histories import Op, atomic_register, with_tail
@@ -47,6 +49,9 @@ Why.
 -	old();
 +	new();
 """
+(PATCH_ID,) = (series.id for series in read("-", io.BytesIO(PATCH.encode())))
+LOST = 12  # writes of a broken cell: more than chance
+HOST = {"hostname": "h", "cpus": 2, "test_code": "code"}
 OOPS = "[    9.000000] BUG: kernel NULL pointer dereference, address: 0000000000000000\n"
 
 
@@ -54,7 +59,8 @@ def registers(seed: int, broken: bool) -> tuple[Register, ...]:
     """Two files of a group; broken: what was read is torn, and a write is gone when its writer looks."""
     made = [atomic_register(seed + at, path=f"/lab/{name}", writers=1, readers=1) for at, name in enumerate(FILES)]
     if broken:
-        ops = [Op(0, "write", "1000000 2000000", 0, 10), Op(0, "read", "1000000 2000001", 20, 30)]
+        pair = (("write", "1000000 2000000", 0), ("read", "1000000 2000001", 20))
+        ops = [Op(0, kind, text, at + 40 * n, at + 40 * n + 10) for n in range(LOST) for kind, text, at in pair]
         made[0] = with_tail(made[0], ops, after=int(made[1].operations["end"].max()))
     return tuple(made)
 
@@ -135,7 +141,7 @@ def _cell(spec: CellSpec) -> Cell:
 def record(folder: Path, planned: Planned, spec: CellSpec, _: object = None) -> None:
     folder.mkdir(parents=True)
     verdicts = _verdicts(spec)
-    made = Run.create(folder, {planned.id: list(verdicts)}, {"hostname": "h", "cpus": 2}, ["pytest", "x"], 7)
+    made = Run.create(folder, {planned.id: list(verdicts)}, HOST, ["pytest", "x"], 7)
     cell = made.cell(planned.id)
     cell.write_facts(
         {
@@ -144,7 +150,7 @@ def record(folder: Path, planned: Planned, spec: CellSpec, _: object = None) -> 
             "accelerator": "tcg",
             "runtime": {"name": "runc", "version": "1.1.5", "sha256": "cc" * 32},
             "qemu_arguments": ["qemu-system-x86_64", "-nodefaults"],
-            **({"series": {"name": "x", "patch_id": "dd" * 20}} if spec.purpose == PATCHED else {}),
+            **({"series": {"name": "x", "patch_id": PATCH_ID}} if spec.purpose in (PATCHED, EXTRA) else {}),
         }
     )
     cell.write_artifacts({"kernel": {"version": "6.1.192-3", "config_sha256": "ee" * 32}, "qemu": "QEMU 7.2"})
@@ -190,7 +196,8 @@ def compare(folder: Path, slower: float = 1.0, boots: int = 10, fails: str = "")
     """
     setting = {"accelerator": "icount", "qemu": "QEMU 7.2", "host": {}}
     measure = Measure("cpu-max", "cpu.max", 200, 0)
-    asked = Asked("6.1_runc_base", "6.1_runc_patched", "x", (measure,), boots, 0.05, 0.05, 1, setting, {}, {})
+    artifacts = {"A": {"kernel": {"build_id": "bb" * 20}}, "B": {"kernel": {"build_id": "aa" * 20}}}
+    asked = Asked("6.1_runc_base", "6.1_runc_patched", "x", (measure,), boots, 0.05, 0.05, 1, setting, artifacts, {})
     record = CompareRecord.create(folder / "latency/6.1_runc_patched", asked)
 
     def boot(side: str, seed: int, record: CompareRecord) -> tuple[Boot, str]:

@@ -19,9 +19,11 @@ from labs.judged import Reader
 from labs.report.record import CaseResult
 from labs.signoff import controls
 from labs.signoff.document import document
-from labs.signoff.plan import EXTRA
-from labs.signoff.rules import REFUSED, SIGNED, UNPROVEN
-from suites.selftest.signing import FUNCTIONS, NEVER_RUN, CellSpec, compare, specs, write
+from labs.signoff.evidence import place
+from labs.signoff.plan import EXTRA, Plan
+from labs.signoff.rates import chance
+from labs.signoff.reason import REFUSED, SIGNED, UNPROVEN
+from suites.selftest.signing import FUNCTIONS, LOST, NEVER_RUN, PATCH_ID, CellSpec, compare, specs, write
 from suites.selftest.test_judged import random_verdict
 
 Document = dict[str, Any]
@@ -53,7 +55,7 @@ def test_nothing_against_it_is_signed(tmp_path: Path) -> None:
     assert [(one["result"], one["a"]) for one in made["latency"]] == [("no regression", "6.1_runc_base")]
     assert made["trailers"] == [
         "Tested-by: A Person <a@example.org>",
-        f"Lab-Signed: kernel 6.1.192 build-id {'aa' * 20}, runc 1.1.5 {'cc' * 8}, patch-id {'dd' * 20}, tcg",
+        f"Lab-Signed: kernel 6.1.192 build-id {'aa' * 20}, runc 1.1.5 {'cc' * 8}, patch-id {PATCH_ID}, tcg",
     ]
 
 
@@ -109,7 +111,7 @@ def test_samples_that_are_other_than_they_were(tmp_path: Path, name: str) -> Non
     folder = write(tmp_path / "x", specs())
     path = compare(folder) / name
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(BadInput, match=r"compare-\S+: cannot be judged again"):
+    with pytest.raises(BadInput, match=r"compare-\S+(: cannot be judged again| is malformed)"):
         document(folder)
 
 
@@ -163,7 +165,7 @@ def test_a_series_that_does_not_mend_what_it_says(tmp_path: Path) -> None:
     assert made["decision"] == REFUSED
     first = against(made)[0]
     assert first[:2] == (REFUSED, "mends")
-    assert "'no lost update' is violated with the series as without it: lost 1 of " in first[2]
+    assert "'no lost update' is violated with the series as without it: lost 12 of " in first[2]
 
 
 def test_a_base_that_does_not_show_the_fault(tmp_path: Path) -> None:
@@ -212,6 +214,97 @@ def test_what_fails_without_the_series_too_is_a_note(tmp_path: Path) -> None:
     made = decide(tmp_path, cells)
     assert against(made) == []
     assert f"{case} fails without the series, too: always" in str(made["notes"])
+
+
+def test_what_holds_without_the_series_must_be_run_with_it(tmp_path: Path) -> None:
+    cells = specs()
+    case = CaseResult("promises.promise[x]", "pass", Verdict("x", "pass", "held"))
+    cells["base"].outcomes["alone.write_latency[cpu.max]"] = case
+    told = against(decide(tmp_path, cells))
+    assert (UNPROVEN, "holds", "held without the series, and is not there") in told
+
+
+def counted(outcome: str, lost: int, writes: int = 3000, **more: float) -> CaseResult:
+    figures = {"writes cpu.max": writes, "lost cpu.max": lost, **more}
+    verdict = Verdict("other", outcome, f"lost {lost}", figures=figures, known="k" if outcome == "known" else "")
+    return CaseResult("alone.write_latency[cpu.max]", outcome, verdict, reason=f"lost {lost}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "weight", "why"),
+    [
+        (counted("pass", 0), counted("known", 3), "", "which is chance (p = 0.12)"),
+        (counted("pass", 0), counted("known", 30), REFUSED, "by more than chance (p = "),
+        (counted("pass", 0, 0), counted("known", 0, 0), UNPROVEN, "a known defect that is not seen without the series"),
+        (counted("known", 9), counted("fail", 9), REFUSED, "a known defect without the series, violated with it"),
+        (counted("fail", 9), counted("fail", 900), "", "fails without the series, too: lost 900"),
+        (counted("fail", 9), counted("fail", 9, torn=1), UNPROVEN, "too, but not by torn: lost 9"),
+    ],
+)
+def test_a_step_to_something_worse(
+    tmp_path: Path, before: CaseResult, after: CaseResult, weight: str, why: str
+) -> None:
+    cells, case = specs(), "alone.write_latency[cpu.max]"
+    cells["base"].outcomes[case], cells["patched"].outcomes[case] = before, after
+    made = decide(tmp_path, cells)
+    assert [one for one, rule, _ in against(made) if rule == "holds"] == ([weight] if weight else [])
+    assert why in " ".join(one["why"] for one in [*made["reasons"], *made["notes"]] if one["rule"] == "holds")
+
+
+@pytest.mark.parametrize(("lost", "held"), [(3, False), (30, True)])
+def test_a_mend_of_what_is_rare_is_no_chance(tmp_path: Path, lost: int, held: bool) -> None:
+    cells = specs()
+    for name, outcome, wrong in (("base", "known", lost), ("patched", "pass", 0)):
+        cells[name].outcomes["alone.write_latency[cpu.max]"] = counted(outcome, wrong)
+    told = [why for _, rule, why in against(decide(tmp_path, cells, mends=("other",))) if rule == "mends"]
+    assert (told == []) == held
+    assert held or "is so rare without the series that with it none is seen by chance, too: p = 0.12" in told[0]
+
+
+def test_counts_of_several_cases_are_summed_up() -> None:
+    base, patched = [counted("known", 2) for _ in range(5)], [counted("pass", 0) for _ in range(5)]
+    one, five, none = chance(base[:1], patched[:1]), chance(base, patched), chance(base, base)
+    assert one and five and none and one > 0.2 > 0.01 > five and none > 0.5
+    assert chance([], []) is None
+
+
+OTHERS: list[tuple[str, tuple[str, ...], Any]] = [
+    ("cell.json", ("accelerator",), "kvm"),
+    ("cell.json", ("series", "patch_id"), "dd" * 20),
+    *(("artifacts.json", ("kernel", key), "x") for key in ("version", "source_digest", "config", "compiler")),
+    ("artifacts.json", ("runtime", "version"), "1.3"),
+    ("artifacts.json", ("image_sha256",), "f"),
+    ("artifacts.json", ("agent_sha256",), "f"),
+    ("run.json", ("seed",), 8),
+    ("run.json", ("host", "test_code"), "other"),
+]
+
+
+@pytest.mark.parametrize(("name", "keys", "value"), OTHERS, ids=[".".join(keys) for _, keys, _ in OTHERS])
+def test_cells_that_cannot_be_compared(tmp_path: Path, name: str, keys: tuple[str, ...], value: Any) -> None:
+    """Another patch, kernel, config, lab or seed in one cell than in the others."""
+    folder = write(tmp_path / "x", specs())
+    compare(folder)
+    (path,) = (folder / place(2, Plan.load(folder).cells[1])).glob(f"**/{name}")
+    row = into = json.loads(path.read_text())
+    for key in keys[:-1]:
+        into = into.setdefault(key, {})
+    into[keys[-1]] = value
+    path.write_text(json.dumps(row))
+    (reason,) = document(folder)["reasons"]
+    assert (reason["weight"], reason["rule"], reason["cell"]) == (UNPROVEN, "same", "6.1_runc_patched")
+    assert "it cannot be compared" in reason["why"]
+
+
+@pytest.mark.parametrize(("side", "cell"), [("A", "6.1_runc_base"), ("B", "6.1_runc_patched")])
+def test_latencies_of_another_kernel(tmp_path: Path, side: str, cell: str) -> None:
+    folder = write(tmp_path / "x", specs())
+    path = compare(folder) / "compare.json"
+    row = json.loads(path.read_text())
+    row["artifacts"][side]["kernel"]["build_id"] = "ff" * 20
+    path.write_text(json.dumps(row))
+    (reason,) = document(folder)["reasons"]
+    assert (reason["rule"], reason["cell"]) == ("same", cell)
 
 
 def test_a_kernel_that_complains(tmp_path: Path) -> None:
@@ -297,7 +390,8 @@ def test_a_planted_defect_is_never_signed(tmp_path: Path) -> None:
 def test_shares_have_the_interval_of_what_was_seen(tmp_path: Path) -> None:
     made = decide(tmp_path, specs())
     lost = {one["purpose"]: one for one in made["shares"] if one["what"] == "lost writes of cpu.max"}
-    assert lost["base"]["wrong"] == 1 and 0 < lost["base"]["low"] < 1 / lost["base"]["seen"] < lost["base"]["high"]
+    assert lost["base"]["wrong"] == LOST
+    assert 0 < lost["base"]["low"] < LOST / lost["base"]["seen"] < lost["base"]["high"]
     patched = lost["patched"]
     assert (patched["wrong"], patched["low"]) == (0, 0)
     assert patched["high"] == pytest.approx(1 - 0.025 ** (1 / patched["seen"]), rel=1e-6)
