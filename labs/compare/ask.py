@@ -114,13 +114,13 @@ def compare(
 
 def _self_check(given: dict[str, Any], as_json: bool) -> int:
     boots = boots_in(given["checks"])
-    rows = checked(boots, given["boots"], given["bound"], given["alpha"], *given["only"][:1])
+    rows, largest = checked(boots, given["boots"], given["bound"], given["alpha"], *given["only"][:1])
     if as_json:
-        show([*rows, *spread(boots)], as_json=True)
+        show([*rows, *spread(boots, largest)], as_json=True)
     else:
         print(f"{len(boots)} boots of one kernel, paired anew: comparisons share boots")
         show([_told(row) for row in rows], as_json=False)
-        show([_told(row) for row in spread(boots)], as_json=False)
+        show([_told(row) for row in spread(boots, largest)], as_json=False)
     alarms, count = rows[0][WORDS[1]], rows[0]["of"]
     return 0 if alarms <= given["alpha"] * count else 1
 
