@@ -55,6 +55,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--record", default="records", metavar="DIR", help="where the evidence goes (default: records/)")
     lab.addoption("--report", default="report", metavar="DIR", help="where the report goes (default: report/)")
     lab.addoption("--seed", type=int, default=None, help="seed of all random choices (default: drawn, and told)")
+    lab.addoption(
+        "--boots", type=int, default=1, metavar="N", help="every case on N fresh guests, each with a new seed"
+    )
     lab.addoption("--full", action="store_true", help="the large sizes")
     lab.addoption("--join", default="", help=argparse.SUPPRESS)  # for labs run: a part of the run of that folder
     lab.addoption("--tell-plan", action="store_true", help=argparse.SUPPRESS)  # for labs run: what was collected
@@ -121,12 +124,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "bench" in metafunc.fixturenames:
         rows = metafunc.config.stash[BOOK].cells.values()
-        metafunc.parametrize("cell", [_parameter(row, metafunc.definition.nodeid) for row in rows], scope="session")
+        guests = range(1, metafunc.config.option.boots + 1)
+        found = [_parameter(row, metafunc.definition.nodeid, number, guests) for row in rows for number in guests]
+        metafunc.parametrize(("cell", "boot_number"), found, scope="session")
 
 
-def _parameter(row: Planned, nodeid: str) -> Any:
+def _parameter(row: Planned, nodeid: str, number: int, guests: Sequence[int]) -> Any:
     why = row.skipped(nodeid)
-    return pytest.param(row.cell, id=row.cell.id, marks=[pytest.mark.skip(reason=why)] if why else [])
+    name = row.cell.id if len(guests) == 1 else f"{row.cell.id}-boot{number}"
+    return pytest.param(row.cell, number, id=name, marks=[pytest.mark.skip(reason=why)] if why else [])
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
@@ -187,10 +193,10 @@ def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport, sched: Any
 
 
 @pytest.fixture(scope="session")
-def bench(cell: Cell, request: pytest.FixtureRequest) -> Iterator[Bench]:
+def bench(cell: Cell, boot_number: int, request: pytest.FixtureRequest) -> Iterator[Bench]:
     """The cell's guest, booted once, with the cell's record."""
     config = request.config
-    with config.stash[BOOK].bench(cell) as made:
+    with config.stash[BOOK].bench(cell, boot_number) as made:
         yield made
         if config.option.keep_guest:
             _hold(config, made.booted)

@@ -45,6 +45,8 @@ class Runbook:
     @classmethod
     def of(cls, options: Any, root: Path, uid: Callable[[], str]) -> Runbook:
         """BadInput for cells that are none. What a matrix, or a larger run, decides is set in the options."""
+        if options.boots < 1:
+            raise BadInput(f"--boots {options.boots}: no guest at all", mend="1 or more")
         if options.join:
             return _part(options, root, uid)
         rows = _capsuled(options) if options.capsule else _rows(options)
@@ -76,8 +78,8 @@ class Runbook:
         self.run = open_run(self.records, self.uid(), plan, command, self.options.seed, self.deselected)
 
     @contextlib.contextmanager
-    def bench(self, cell: Cell) -> Iterator[Bench]:
-        """The cell's guest, made and booted, with the cell's record."""
+    def bench(self, cell: Cell, number: int) -> Iterator[Bench]:
+        """A guest of the cell, made and booted, with the cell's record. Each next `number` has the next seed."""
         assert self.run
         record, options = self.run.cell(cell.id), self.options
         artifacts = self._artifacts(cell)
@@ -87,7 +89,7 @@ class Runbook:
         functions = executed.changed(artifacts.found, store, self.archive) if options.executed else ()
         with boot(artifacts, record, spec) as (booted, attempts):
             record.write_facts(booted.facts)
-            made = Bench(booted, record, options.seed, options.full, attempts)
+            made = Bench(booted, record, options.seed + number - 1, options.full, attempts)
             with executed.watching(made, functions, booted.guest.console.path.parent):
                 yield made
 
@@ -104,6 +106,7 @@ class Runbook:
         named = ["--matrix", option.matrix, "--cell", cell.id] if option.matrix else cell.options
         named += [word for host in option.ssh for word in ("--ssh", host)]
         words = ["pytest", nodeid, *named, "--seed", str(option.seed), "--known", option.known]
+        words += ["--boots", str(option.boots)] if option.boots > 1 else []
         words += ["--full"] if option.full else []
         return shlex.join(words + (["--virtual-time"] if option.virtual_time else []))
 

@@ -190,6 +190,24 @@ def test_collecting_only_touches_nothing(project: Project) -> None:
     assert not (ended.root / "records").exists()
 
 
+def test_every_case_on_several_guests(project: Project) -> None:
+    """Each guest has a seed, and its cases are cases of their own; one that fails says how to run it again."""
+    body = f"""
+def test_a(bench, judge):
+    open('seeds.txt', 'a').write(f'{{bench.seed}} ')
+    judge(Verdict('x', 'fail' if bench.seed == 8 else 'pass', 'ok'))
+def test_b(bench, judge): {PASS}
+"""
+    ended = project.run(suite(body), "--boots", "3", "--seed", "7", "--kernel", "6.1", "--kernel", "6.12")
+    assert sorted((project.root / "seeds.txt").read_text().split()) == ["7", "7", "8", "8", "9", "9"]
+    assert sorted((project.root / "ended.txt").read_text().split()) == ["6.12_runc"] * 3 + ["6.1_runc"] * 3
+    cases = {f"it.{case}[boot{n}]" for case in "ab" for n in (1, 2, 3)}
+    results = {result.case: result for result in ended.run.cell("6.1_runc").results()}
+    assert results.keys() == cases
+    assert [case for case, result in results.items() if result.outcome == "fail"] == ["it.a[boot2]"]
+    assert "--boots 3" in results["it.a[boot2]"].replay and "boot2" in results["it.a[boot2]"].replay
+
+
 def test_what_is_deselected_is_not_planned(project: Project) -> None:
     body = f"def test_a(bench, judge): {PASS}\ndef test_b(bench, judge): {FAIL}"
     ended = project.run(suite(body), "-k", "test_a and not 6.12", "--kernel", "6.1", "--kernel", "6.12")
