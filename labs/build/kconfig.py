@@ -116,5 +116,8 @@ def _reason(name: str, tree: Path) -> str:
 
 
 def _kconfig_files(tree: Path) -> Iterator[Path]:
-    for top in ("init", "kernel", "arch/x86", "lib", "mm", "block", "net", "fs", "drivers", "security", "crypto", "."):
-        yield from sorted((tree / top).glob("Kconfig*") if top == "." else (tree / top).rglob("Kconfig*"))
+    """Of one architecture, those most likely to be asked for first."""
+    for top in ("init", "kernel", "arch/x86", "lib", "mm", "block", "net", "fs", "drivers", "security", "crypto"):
+        yield from sorted((tree / top).rglob("Kconfig*"))
+    for pattern in ("Kconfig*", "*/Kconfig*", "sound/**/Kconfig*"):
+        yield from sorted(tree.glob(pattern))

@@ -114,6 +114,15 @@ def test_an_option_that_did_not_survive_is_refused(store: Store, plan: Plan, tex
     assert not list((store.root / "tmp").iterdir()) and not (store.root / "built").exists()
 
 
+@pytest.mark.parametrize("name", ["arch/Kconfig", "virt/Kconfig", "sound/soc/x/Kconfig", "arch/x86/kvm/Kconfig"])
+def test_why_an_option_was_dropped_is_found_wherever_it_is_defined(tmp_path: Path, name: str) -> None:
+    """CONFIG_KPROBES is in arch/Kconfig, and needs MODULES before 6.10."""
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_text("config OTHER\n\tbool\n\nconfig KPROBES\n\tbool\n\tdepends on MODULES\n")
+    (told,) = missing(Config("x", "CONFIG_KPROBES=y\n"), "", tmp_path)
+    assert told == f"CONFIG_KPROBES is n, asked was y: {name}:4: depends on MODULES"
+
+
 def test_optional_options_may_be_unknown(plan: Plan) -> None:
     asked = Config("x", "CONFIG_CGROUPS=y\n\n# where it exists\nCONFIG_NEW=y\n\nCONFIG_OLD=y\n")
     assert [problem.split(" ")[0] for problem in missing(asked, "CONFIG_CGROUPS=y\n", plan.tree)] == ["CONFIG_OLD"]
