@@ -18,6 +18,7 @@ from labs.store import Store, digest, remove_tree
 
 SCRIPTS = ("init", "rc", "serve", "inittab.net", "inittab.serial", "sshd.conf")
 KEY_FILES = {"keys/authorized_keys": "client.pub", "keys/host_key": "host"}  # in the initramfs -> of the lab
+MODULE_BYTES = 256 << 20  # at most, unpacked
 MODES = {"init": 0o755, "rc": 0o755, "serve": 0o755}
 
 
@@ -97,7 +98,9 @@ def _add_modules(kernel: KernelArtifacts, wanted: list[str], folder: Path) -> No
             target = source.name.removesuffix(".xz")
             if target not in order:
                 data = source.read_bytes()
-                (folder / target).write_bytes(lzma.decompress(data) if source.suffix == ".xz" else data)
+                (folder / target).write_bytes(
+                    lzma.LZMADecompressor().decompress(data, MODULE_BYTES) if source.suffix == ".xz" else data
+                )
                 order.append(target)
     (folder / "order").write_text("".join(f"{name}\n" for name in order))
 

@@ -7,17 +7,17 @@ import json
 import logging
 import os
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from labs.build.kconfig import Config, missing
 from labs.build.kernel import KernelArtifacts, read_image
+from labs.build.made import Made
 from labs.build.sandbox import Sandbox, tail
 from labs.command import run
 from labs.deadline import Deadline
-from labs.errors import BadInput, DoesNotCompile, LabError
+from labs.errors import BadInput, DoesNotCompile, LabError, SeriesFailed
 from labs.series import Applied, Series, apply
 from labs.source.trees import KernelSource, advance
 from labs.store import Store, digest, file_digest, remove_tree
@@ -26,6 +26,7 @@ log = logging.getLogger("labs")
 
 RECIPE = 1  # raise it when the steps below change
 CONFIG_SECONDS, BUILD_SECONDS = 300, 3 * 3600
+LOG_BYTES = 32 << 20  # of the end of a log that are read; a whole kernel's log has two
 # Equal sources must give equal binaries: no date, no host and no user in them.
 REPRODUCIBLE = {
     "KBUILD_BUILD_TIMESTAMP": "Thu Jan  1 00:00:00 UTC 1970",
@@ -150,10 +151,12 @@ def _build_id(folder: Path) -> str:
 
 
 def _cache(plan: Plan) -> str:
-    """Which compiler cache a build uses. A series or tree that nobody vouches for has one of its own: what its build
-    leaves there must not reach the objects of others."""
-    if plan.series:
-        return f"series-{digest(plan.series[0].name)}"
+    """Which compiler cache a build has: one for all sources that a signature or checksum vouches for, a local tree or
+    repository its own: a build runs what its tree says, and could leave objects there that are meant for others.
+
+    A build with a series reads the one of its base and writes to none: it compiles little, upon the objects of its
+    base, and no name, place or combination of patches tells who wrote them.
+    """
     return "base" if plan.source.pinned else f"tree-{digest(str(plan.source.path))}"
 
 
@@ -168,7 +171,16 @@ class _Build:
         cache = store.root / "ccache" / _cache(plan)
         cache.mkdir(parents=True, exist_ok=True)
         self.env = {**REPRODUCIBLE, "CCACHE_DIR": "/ccache", "CCACHE_TEMPDIR": "/tmp", "CCACHE_MAXSIZE": "1G"}
-        self.sandbox = Sandbox({"/src": tree}, {"/objects": self.objects, "/ccache": cache})
+        read, write = {"/src": tree}, {"/objects": self.objects}
+        if plan.series:
+            read["/ccache"] = cache
+            self.env |= {"CCACHE_READONLY": "1", "CCACHE_NOSTATS": "1"}
+        else:
+            write["/ccache"] = cache
+        self.sandbox = Sandbox(read, write)
+        self.whose = " + ".join(series.name for series in plan.series) or plan.source.origin
+        self.fault = SeriesFailed if plan.series else LabError
+        self.made = Made(self.objects, self.whose, self.fault)
         self.tree = tree
 
     def _make(self, target: Sequence[str], deadline: Deadline, progress: Callable[[], str] | None = None) -> int:
@@ -178,15 +190,15 @@ class _Build:
     def configure(self) -> None:
         """Write .config and prove it; BadInput lists what is missing."""
         config, deadline = self.plan.config, Deadline(CONFIG_SECONDS, "configuring the kernel")
-        (self.objects / "asked.config").write_text(config.text)
+        self.made.put("asked.config", config.text)
         if config.whole:
-            (self.objects / ".config").write_text(config.text)
+            self.made.put(".config", config.text)
             code = self._make(["olddefconfig"], deadline)
         else:
             code = self._make(["KCONFIG_ALLCONFIG=/objects/asked.config", "allnoconfig"], deadline)
         if code != 0:
             raise LabError(f"{self.plan.source.origin}: its configuration fails", evidence=tail(self.log))
-        problems = missing(config, (self.objects / ".config").read_text(), self.tree)
+        problems = missing(config, self.made.text(".config"), self.tree)
         if problems:
             more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise BadInput(f"config {config.name}: {problems[0]}{more}", evidence="\n".join(problems))
@@ -194,31 +206,32 @@ class _Build:
     def compile(self, blame: Callable[[str, int], str] | None = None) -> None:
         """Make bzImage and modules. `blame` words which patch changed a line; with it a failure is the series' own."""
         targets = ["bzImage"]
-        if "CONFIG_MODULES=y" in (self.objects / ".config").read_text():
+        if "CONFIG_MODULES=y" in self.made.text(".config"):
             targets.append("modules")
         deadline = Deadline(BUILD_SECONDS, f"building {self.plan.source.origin}")
         if self._make(targets, deadline, self._progress) == 0:
             return
-        words = self.log.read_text(errors="replace")
+        words = tail(self.log, LOG_BYTES)
         found = ERROR.search(words)
         where = f"{found['file']}:{found['line']}: {found['text']}" if found else _last_error(words)
         if blame is None:
             raise LabError(f"{self.plan.source.origin} does not compile: {where}", evidence=tail(self.log))
         guilty = blame(found["file"], int(found["line"])) if found else ""
-        names = " + ".join(series.name for series in self.plan.series) or self.plan.source.origin
-        raise DoesNotCompile(f"{names} does not compile, its base does: {where}{guilty}", evidence=tail(self.log))
+        raise DoesNotCompile(f"{self.whose} does not compile, its base does: {where}{guilty}", evidence=tail(self.log))
 
     def _progress(self) -> str:
-        done = len(COMPILED.findall(self.log.read_text(errors="replace")))
+        done = len(COMPILED.findall(tail(self.log, LOG_BYTES)))
         return f"kernel {self.plan.source.version}, {self.plan.config.name}: {done} objects made"
 
     def collect(self, folder: Path) -> None:
         """Keep what a guest and a reader need."""
-        shutil.copy2(self.objects / "arch/x86/boot/bzImage", folder / "vmlinuz")
-        shutil.copy2(self.objects / ".config", folder / "config")
-        shutil.copy2(self.objects / "System.map", folder / "System.map")
+        for name, kept in (("arch/x86/boot/bzImage", "vmlinuz"), (".config", "config"), ("System.map", "System.map")):
+            self.made.keep(name, folder / kept)
         (folder / "root").mkdir()
-        image = read_image(folder / "vmlinuz")
+        try:
+            image = read_image(folder / "vmlinuz")
+        except BadInput as error:
+            raise self.fault(f"{self.whose}: its build made no kernel: {error}") from None
         if (self.objects / "modules.order").exists():
             self._modules(folder / "root", image.release)
         facts = {"release": image.release, "build_id": image.build_id, "sha256": file_digest(folder / "vmlinuz")}
@@ -226,12 +239,16 @@ class _Build:
         (folder / "facts.json").write_text(json.dumps(facts))
 
     def _modules(self, root: Path, release: str) -> None:
+        """In the sandbox, depmod too: what was installed may have links in it, and depmod writes beside it."""
         sandbox = Sandbox(self.sandbox.read, {**self.sandbox.write, "/modules": root}, self.sandbox.root)
         argv = ["make", "-C", "/src", "O=/objects", "ARCH=x86_64", "INSTALL_MOD_PATH=/modules", "modules_install"]
         deadline = Deadline(900, "installing modules")
         if sandbox.run(argv, deadline, self.log, cwd="/src", env={**self.env, "DEPMOD": "true"}) != 0:
-            raise LabError("the modules cannot be installed", evidence=tail(self.log))
-        run(["depmod", "-b", str(root), release], Deadline(120, "depmod"))
+            raise self.fault(f"{self.whose}: the modules cannot be installed", evidence=tail(self.log))
+        argv = ["depmod", "-b", "/modules", release]
+        if Sandbox({}, {"/modules": root}).run(argv, Deadline(120, "depmod"), self.log) != 0:
+            raise self.fault(f"{self.whose}: depmod fails", evidence=tail(self.log))
+        Made(root, self.whose, self.fault).plain()
 
 
 def _last_error(words: str) -> str:

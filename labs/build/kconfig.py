@@ -16,6 +16,7 @@ from labs import catalog
 from labs.errors import BadInput
 
 LINE = re.compile(r"(?:(CONFIG_\w+)=(.*)|# (CONFIG_\w+) is not set)")
+RUNS = re.compile(r"^(CONFIG_\w+)=.*[$`]", re.M)  # make and shells of the build expand values
 OPTIONAL = "# where it exists"
 MUST = "# must survive"  # line of a config of its own, after which every option is looked up in the result
 # A guest of the lab cannot be reached or judged without these; a user's own config must have them too.
@@ -66,6 +67,8 @@ def find_config(variant: str) -> Config:
         text = path.read_text(errors="replace")
         if not any(options(text)):
             raise BadInput(f"variant {variant}: no line of it is a kernel option")
+        if found := RUNS.search(text):
+            raise BadInput(f"variant {variant}: the value of {found[1]} holds $ or `: the build would run it")
         return Config(variant, text, whole=True)
     rows = catalog.read("variants")["variant"]
     if variant not in rows:

@@ -115,6 +115,8 @@ def read_image(path: Path) -> ImageFacts:
     (version_at,) = struct.unpack_from("<H", data, 0x20E)
     text = data[version_at + 0x200 : version_at + 0x300] if version_at else b""  # 0: it does not tell
     release = text.split(b"\0")[0].decode(errors="replace").split(" ")[0]
+    if "/" in release:
+        raise BadInput(f"{path} tells a release that is no name: {release!r}")  # folders are called by it
     setup_sectors = data[0x1F1] or 4
     offset, length = struct.unpack_from("<II", data, 0x248)
     start = (setup_sectors + 1) * 512 + offset
@@ -123,10 +125,11 @@ def read_image(path: Path) -> ImageFacts:
     return ImageFacts(release, _build_id(_decompress(data[start : start + length], path), path))
 
 
-def _lz4_legacy(data: bytes) -> bytes:
+def _lz4_legacy(data: bytes, most: int) -> bytes:
     """The format of `lz4 -l`, that the kernel's build uses: blocks of at most 8 MiB, each after its size."""
-    out, at = [], 4
-    while at + 4 <= len(data):
+    out: list[bytes] = []
+    at = 4
+    while at + 4 <= len(data) and len(out) << 23 <= most:
         (size,) = struct.unpack_from("<I", data, at)
         if not size or at + 4 + size > len(data):
             break
@@ -137,22 +140,24 @@ def _lz4_legacy(data: bytes) -> bytes:
 
 # magic -> decompressor. The payload ends in four bytes of the uncompressed size (gzip has them in its own format, the
 # others get them from the build, scripts/Makefile.lib size_append), so none may insist on the end of its stream.
-DECOMPRESSORS: dict[bytes, Callable[[bytes], bytes]] = {
-    b"\x1f\x8b": lambda data: zlib.decompressobj(wbits=31).decompress(data),
-    b"\xfd7zXZ": lambda data: lzma.LZMADecompressor().decompress(data),
-    b"\x28\xb5\x2f\xfd": lambda data: zstandard.ZstdDecompressor().decompressobj().decompress(data),
+# Each gets the size that the payload tells, and makes at most a byte more: a small file can hold any amount of zeros.
+DECOMPRESSORS: dict[bytes, Callable[[bytes, int], bytes]] = {
+    b"\x1f\x8b": lambda data, size: zlib.decompressobj(wbits=31).decompress(data, size + 1),
+    b"\xfd7zXZ": lambda data, size: lzma.LZMADecompressor().decompress(data, size + 1),
+    b"\x28\xb5\x2f\xfd": lambda data, size: zstandard.ZstdDecompressor().stream_reader(data[:-4]).read(size + 1),
     b"\x02\x21\x4c\x18": _lz4_legacy,
 }
+VMLINUX = 1 << 30  # bytes at most
 
 
 def _decompress(payload: bytes, path: Path) -> bytes:
+    size = int.from_bytes(payload[-4:], "little")
     for magic, decompress in DECOMPRESSORS.items():
         if payload.startswith(magic):
             try:
-                vmlinux = decompress(payload)
+                vmlinux = decompress(payload, min(size, VMLINUX))
             except (zlib.error, EOFError, lzma.LZMAError, zstandard.ZstdError, lz4.block.LZ4BlockError) as error:
                 raise BadInput(f"{path}: the compressed kernel is damaged ({error})") from None
-            size = int.from_bytes(payload[-4:], "little")
             if len(vmlinux) != size:
                 raise BadInput(f"{path}: the compressed kernel is damaged ({len(vmlinux)} bytes instead of {size})")
             return vmlinux

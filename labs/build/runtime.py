@@ -14,10 +14,11 @@ from debian.deb822 import Sources
 
 from labs import catalog
 from labs.build.image import AS_ROOT_OF_NAMESPACE, bootstrap
+from labs.build.made import Made
 from labs.build.sandbox import Sandbox, tail
 from labs.command import run, which
 from labs.deadline import Deadline
-from labs.errors import BadInput, CommandFailed, DoesNotCompile, LabError
+from labs.errors import BadInput, CommandFailed, DoesNotCompile, LabError, SeriesFailed
 from labs.series import Series, apply
 from labs.source.debian import Archive, unpack
 from labs.source.runtimes import Runtime
@@ -102,7 +103,8 @@ def _program(store: Store, source: _Source, series: Sequence[Series]) -> Path:
             if series:
                 raise DoesNotCompile(f"{names} does not compile, its base does: {first}", evidence=words)
             raise LabError(f"{source.origin} does not compile: {first}", evidence=words)
-        (out / "runc").rename(folder / "runc")
+        Made(out, names or source.origin, SeriesFailed if series else LabError).keep("runc", folder / "runc")
+        (folder / "runc").chmod(0o755)
         remove_tree(out)
         remove_tree(tree)
 

@@ -15,6 +15,7 @@ from labs.errors import DeadlineExpired
 log = logging.getLogger("labs")
 
 MEMORY_BYTES = 6 << 30  # of one process; a linker of a debug kernel takes 2
+FILE_BYTES = 8 << 30  # of one file, the log too
 # What a compiler needs of the host: programs and libraries; no home, no /etc but the links between alternatives.
 HOST = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/alternatives", "/etc/ld.so.cache")
 PROGRESS_SECONDS = 15
@@ -48,7 +49,7 @@ class Sandbox:
             **env,
         }.items():
             argv += ["--setenv", name, value]
-        return [*argv, "--chdir", cwd, "prlimit", f"--as={MEMORY_BYTES}", "--core=0", *command]
+        return [*argv, "--chdir", cwd, "prlimit", f"--as={MEMORY_BYTES}", f"--fsize={FILE_BYTES}", "--core=0", *command]
 
     def run(
         self,

@@ -7,6 +7,7 @@ import lzma
 import os
 import random
 import struct
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,22 @@ Image = Callable[[bytes], Path]
 def test_release_and_build_id(image: Image, name: str, setup_sectors: int) -> None:
     path = image(bzimage(COMPRESSIONS[name](elf()), setup_sectors=setup_sectors))
     assert read_image(path) == ImageFacts(RELEASE, ID.hex())
+
+
+@pytest.mark.parametrize("name", ["gzip", "xz", "zstd"])
+def test_a_kernel_larger_than_it_tells_is_not_unpacked(image: Image, name: str) -> None:
+    """A few kilobytes can hold any amount of zeros."""
+    payload = COMPRESSIONS[name](bytes(64 << 20))
+    path = image(bzimage(payload[:-4] + struct.pack("<I", 1000)))
+    tracemalloc.start()
+    assert "is damaged" in refused(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_a_release_is_no_path(image: Image) -> None:
+    assert "tells a release that is no name" in refused(image(bzimage(b"", banner=b"6.1/../../../x (a@b)")))
 
 
 def test_lz4_of_several_blocks(image: Image) -> None:

@@ -149,6 +149,14 @@ def test_an_unknown_variant_names_the_others(tmp_path: Path) -> None:
         find_config(f"config:{tmp_path}/words")
 
 
+@pytest.mark.parametrize("value", ['"$(shell touch /ccache/x)"', '"`touch /ccache/x`"', '"a\f$(x)"'])
+def test_a_config_holds_no_commands(tmp_path: Path, value: str) -> None:
+    """make reads include/config/auto.conf, and shells get values of it."""
+    (tmp_path / "config").write_text(f"CONFIG_CGROUPS=y\nCONFIG_LOCALVERSION={value}\n")
+    with pytest.raises(BadInput, match=r"the value of CONFIG_LOCALVERSION holds \$ or `: the build would run it"):
+        find_config(f"config:{tmp_path}/config")
+
+
 # The sandbox
 
 
