@@ -104,13 +104,16 @@ class View:
 
 
 def link_danger(path: str, target: bytes) -> str:
-    """Why a symbolic link must not be made, or nothing: what it points to stays inside the tree."""
+    """Why a symbolic link must not be made, or nothing: what it points to stays inside the tree.
+
+    `..` counts only where it leads: behind a name it would go up from wherever a link of that name points, now or
+    after a later patch. The folders that a link itself is in are no links: View lets none be one.
+    """
     to = os.fsdecode(target)
-    if not to or "\0" in to or to.startswith("/"):
+    parts = [part for part in to.split("/") if part not in ("", ".")]
+    up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    if not to or "\0" in to or to.startswith("/") or up >= len(PurePosixPath(path).parts):
         return f"symbolic link {path} to {to!r} leaves the tree"
-    depth = len(PurePosixPath(path).parts) - 1
-    for part in to.split("/"):
-        depth += -1 if part == ".." else 0 if part in ("", ".") else 1
-        if depth < 0:
-            return f"symbolic link {path} to {to!r} leaves the tree"
+    if ".." in parts[up:]:
+        return f"symbolic link {path} to {to!r} has '..' behind a name, which may be a link out of the tree"
     return ""

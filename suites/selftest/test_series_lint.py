@@ -174,23 +174,35 @@ NEW = (
 
 
 @pytest.mark.parametrize(
-    "path, target, fine",
+    "path, target, why",
     [
-        ("link", "README", True),
-        ("kernel/link", "../README", True),
-        ("kernel/link", "../../outside.txt", False),
-        ("link", "/etc/passwd", False),
-        ("link", "kernel/../../outside.txt", False),
+        ("link", "README", ""),
+        ("kernel/link", "../README", ""),
+        ("kernel/link", "..", ""),
+        ("kernel/link", ".././/README", ""),
+        ("kernel/link", ".././..", "leaves the tree"),
+        ("kernel/link", "../../outside.txt", "leaves the tree"),
+        ("link", "/etc/passwd", "leaves the tree"),
+        ("link", "kernel/../../outside.txt", "behind a name"),
+        ("link", "kernel/../README", "behind a name"),
     ],
 )
-def test_links_that_a_patch_makes_stay_inside(path: str, target: str, fine: bool, tmp_path: Path) -> None:
+def test_links_that_a_patch_makes_stay_inside(path: str, target: str, why: str, tmp_path: Path) -> None:
     text = LINK.format(path, target)
-    if fine:
+    if why:
+        assert why in refused(text, tmp_path)
+    else:
         tree = base_tree(tmp_path / "tree")
         apply(one(text, tmp_path), tree)
         assert os.readlink(tree / path) == target
-    else:
-        assert "leaves the tree: refused" in refused(text, tmp_path)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_link_does_not_leave_the_tree_through_another_one(tmp_path: Path, first: int) -> None:
+    """Each alone stays inside by the count of its words."""
+    (tmp_path / "outside.txt").write_text("outside the tree")
+    links = [LINK.format("d1/d2/l", "../.."), LINK.format("m", "d1/d2/l/../outside.txt")]
+    assert "'..' behind a name" in refused(links[first] + links[1 - first], tmp_path)
 
 
 def test_nothing_is_written_through_a_link_that_the_patch_made(tmp_path: Path) -> None:
