@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labs.series.identity import is_blob
-from labs.series.place import MAX_FUZZ, Miss, Spot, Text, locate, replaced, start_of
+from labs.series.place import MAX_FUZZ, Miss, Spot, Text, locate, replaced, start_of, text_of
 from labs.series.values import FileDiff, Hunk, Where
 
 KEEP, REFUSE = "keep", "refuse"
@@ -35,10 +35,10 @@ class Change:
     landings: tuple[Landing, ...] = ()
 
 
-def _ending(lines: Sequence[bytes]) -> str:
+def _ending(data: bytes) -> str:
     """`CRLF`, `LF`, or nothing where lines differ or none has an end."""
-    kinds = {"CRLF" if line.endswith(b"\r\n") else "LF" for line in lines if line.endswith(b"\n")}
-    return kinds.pop() if len(kinds) == 1 else ""
+    ends, crlf = data.count(b"\n"), data.count(b"\r\n")
+    return "" if not ends or 0 < crlf < ends else "CRLF" if crlf else "LF"
 
 
 def _with_ending(hunk: Hunk, ending: str) -> Hunk:
@@ -55,8 +55,8 @@ def fitted(hunks: Sequence[Hunk], text: Text, policy: str, converted: bool) -> t
     Only where both are of one kind throughout: a file of mixed ends, or a patch that changes ends, is taken as it is.
     `converted` tells that the patch as a whole was in CRLF; its hunks have LF ends by now.
     """
-    tree = _ending(text.lines)
-    patch = _ending([line for hunk in hunks for line in hunk.lines])
+    tree = _ending(text.data)
+    patch = _ending(b"".join(line for hunk in hunks for line in hunk.lines))
     found = "CRLF" if converted else patch
     if not tree or not patch:
         return hunks, "", False
@@ -99,7 +99,7 @@ def _proven(text: Text, diff: FileDiff, hunks: Sequence[Hunk]) -> list[Spot] | N
 
 def change(data: bytes, diff: FileDiff, policy: str = KEEP, converted: bool = False) -> Change:
     """What `diff` does to `data`; never a guess. Fuzz is tried last, and told in the landings."""
-    text = Text(data)
+    text = text_of(data)
     hunks, note, forbidden = fitted(diff.hunks, text, policy, converted)
     if forbidden:
         return Change("conflict", f"{diff.where}: {note}: line ends differ, and series.toml says to refuse that")
@@ -150,7 +150,7 @@ def _refused(diff: FileDiff, hunks: Sequence[Hunk], forward: Sequence[Spot | Mis
 def _applied(text: Text, diff: FileDiff, hunks: Sequence[Hunk], spots: Sequence[Spot], note: str) -> Change:
     """The content after, proved by taking the hunks out again."""
     data = replaced(text, spots)
-    after, drift, undo = Text(data), 0, []
+    after, drift, undo = text_of(data), 0, []
     for spot in spots:
         undo.append(dataclasses.replace(spot, index=spot.index + drift, old=spot.new, new=spot.old))
         drift += len(spot.new) - len(spot.old)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from labs.series.step import Step, step
-from labs.series.tree import View
+from labs.series.tree import Outside, Unfit, View
 from labs.series.values import Patch, Problem, Series, require_patches
 
 
@@ -32,37 +34,71 @@ def steps(series: Series, view: View) -> tuple[list[Step], View]:
     """Each patch on what those before it made, and the view after all; patches that do not fit change nothing."""
     done: list[Step] = []
     made: dict[str, str] = {}  # patch-id -> subject of what was applied here
+    undoable = _Undoable(series, view)
     while len(done) < len(series.patches):
-        rest = series.patches[len(done) :]
-        one = step(rest[0], view, series.line_endings)
+        patch = series.patches[len(done)]
+        one = step(patch, view, series.line_endings)
         if not one.applicable and one.state != "malformed":
-            if count := _there(rest, view, series.line_endings):
+            if count := undoable.count(len(done)):
                 done += [Step("already applied", "the tree has it: it can be undone", {}, ())] * count
                 continue
-            if rest[0].id in made:
-                one = Step("already applied", f"same patch-id as {made[rest[0].id]!r} before it", {}, ())
+            if patch.id in made:
+                one = Step("already applied", f"same patch-id as {made[patch.id]!r} before it", {}, ())
         done.append(one)
         if one.applicable:
-            made[rest[0].id] = _label(rest[0])
+            made[patch.id] = _label(patch)
             view = view.with_changes(one.changes)
+            undoable = _Undoable(series, view)
     return done, view
 
 
-def _there(patches: Sequence[Patch], view: View, policy: str) -> int:
-    """How many of the first patches the tree has: as many as can be undone in turn, the last one first.
+class _Undoable:
+    """Which patches of a series a tree has: as many as can be undone in turn, the last one first.
 
     One alone does not tell: a later patch of the series may have changed the very lines of an earlier one.
     """
-    for count in range(len(patches), 0, -1):
-        undone = view
-        for patch in reversed(patches[:count]):
-            back = step(patch.reversed(), undone, policy)
+
+    def __init__(self, series: Series, view: View) -> None:
+        self.series, self.view = series, view
+        self._stops: dict[int, int] = {}  # end -> first of the patches before it that can be undone in turn
+
+    @cached_property
+    def _ends(self) -> set[int]:
+        """Behind which patches to begin: found once a tree, however many patches do not fit it."""
+        return {end for end, patch in enumerate(self.series.patches, 1) if _stands(patch, self.view)}
+
+    def count(self, start: int) -> int:
+        """How many from `start` on the tree has. Where undoing stops, it begins again at the very patch that could not
+        be undone: one behind it may only have looked as if the tree had it."""
+        end = len(self.series.patches)
+        while end > start:
+            if end in self._ends and end not in self._stops:
+                self._stops[end] = self._undone(start, end)
+            stop = self._stops.get(end, end)
+            if stop <= start:
+                return end - start
+            end = min(stop, end - 1)
+        return 0
+
+    def _undone(self, start: int, end: int) -> int:
+        undone = self.view
+        for number in range(end - 1, start - 1, -1):
+            back = step(self.series.patches[number].reversed(), undone, self.series.line_endings)
             if back.fuzz or not back.applicable:
-                break
+                return number + 1
             undone = undone.with_changes(back.changes)
-        else:
-            return count
-    return 0
+        return start
+
+
+def _stands(patch: Patch, view: View) -> bool:
+    """False where what a hunk makes is not in its file, so that the patch cannot be undone: quicker than to try it."""
+    for diff in patch.files:
+        with contextlib.suppress(Outside, Unfit):
+            there = view.get(diff.new) if diff.hunks and diff.new else None
+            bare = there.data.replace(b"\r", b"") if there else b""
+            if there and any(b"".join(hunk.new).replace(b"\r", b"") not in bare for hunk in diff.hunks):
+                return False
+    return True
 
 
 def examine(series: Series, tree: Path, target: str = "") -> tuple[Applicability, ...]:

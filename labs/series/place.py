@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from labs.series.sections import Sections, begins_function, names_function
 from labs.series.values import Hunk
@@ -27,7 +28,7 @@ class Text:
         self.data = data
         self.lines = data.splitlines(keepends=True) if b"\r" not in data else _lines(data)
         self.sections = Sections(self.lines)
-        self.starts = list(itertools.accumulate((len(line) for line in self.lines), initial=0))
+        self.starts = list(itertools.accumulate(map(len, self.lines), initial=0))
 
     def places(self, block: bytes, low: int) -> list[int]:
         """Indexes of the lines from `low` on where a block of whole lines stands; at most MANY."""
@@ -39,6 +40,12 @@ class Text:
                 found.append(bisect_left(self.starts, at))
             at = self.data.find(block, at + 1)
         return found
+
+
+@lru_cache(maxsize=4)
+def text_of(data: bytes) -> Text:
+    """The same for the same bytes: a series asks for a file once a patch, and more often where a patch does not fit."""
+    return Text(data)
 
 
 def _lines(data: bytes) -> list[bytes]:
