@@ -42,6 +42,8 @@ from labs.store import Store, file_digest
 MANIFEST = "capsule.json"
 FORMAT = 1
 REQUIRED = ("vmlinuz", "initrd", "agent")
+FILES = (*REQUIRED, "config", "System.map", "runtime")
+RUNTIME = ("asked", "name", "image", "version")
 LIMIT = 4 << 30  # bytes of all members
 MOST = 1000  # members
 MANIFEST_LIMIT = 4 << 20
@@ -60,9 +62,12 @@ class Asked:
 
 
 def seal(artifacts: Artifacts, asked: Asked, target: Path) -> dict[str, Any]:
-    """Pack a cell into `target`, whole or not at all; what capsule.json says. BadInput: a machine that already runs."""
+    """Pack a cell into `target`, whole or not at all; what capsule.json says. BadInput: a machine that already runs,
+    a test that is not one of suites/."""
     if artifacts.root is None:
         raise BadInput(f"cell {artifacts.found.cell.id} has no image to pack", mend="--provider qemu")
+    if others := [test for test in asked.tests if not _in_suites(test)]:
+        raise BadInput(f"test {others[0]}: other machines do not have it", mend="name one of suites/")
     with tempfile.TemporaryDirectory(prefix="cgroup-lab-") as name:
         members = dict(_members(artifacts, Path(name)))
         manifest = _manifest(artifacts, artifacts.root, asked) | {
@@ -144,7 +149,7 @@ def _manifest(artifacts: Artifacts, root: Path, asked: Asked) -> dict[str, Any]:
         "cell": {"id": cell.id, "kernel": cell.kernel, "runtime": cell.runtime, "variant": cell.variant}
         | {"provider": cell.provider, "role": cell.role, "series": [one.name for one in found.series]},
         "kernel": {"version": found.kernel.version, "release": kernel.release, "build_id": kernel.build_id},
-        "runtime": {name: getattr(found.runtime, name) for name in ("asked", "name", "image", "version")},
+        "runtime": {name: getattr(found.runtime, name) for name in RUNTIME},
         "image": json.loads((root.parent / "recipe.json").read_text()),
         "artifacts": artifacts.to_json(),
         "qemu_arguments": qemu.arguments(machine(artifacts), Path("FOLDER"), Path("BOOT")),
@@ -270,7 +275,8 @@ def _read_manifest(tar: tarfile.TarFile) -> dict[str, Any]:
 def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, members: Mapping[str, Any], folder: Path) -> None:
     told = members.get(entry.name)
     pure = PurePosixPath(entry.name)
-    if told is None or not entry.isreg() or pure.is_absolute() or not all(map(NAME.fullmatch, pure.parts)):
+    known = entry.name in FILES or (len(pure.parts) == 3 and pure.parts[0] == "series")
+    if told is None or not known or not entry.isreg() or not all(map(NAME.fullmatch, pure.parts)):
         raise ValueError(f"member {entry.name!r} is none of a capsule")
     if entry.size != told["bytes"]:
         raise ValueError(f"member {entry.name} has {entry.size} bytes, not {told['bytes']}")
@@ -285,6 +291,12 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, members: Mapping[str,
         raise ValueError(f"member {entry.name} is not what was packed: its sha256 differs")
 
 
+def _in_suites(test: str) -> bool:
+    """Whether a test is one of this lab: pytest runs what it is told to, and reads arguments from `@FILE`."""
+    parts = PurePosixPath(test.partition("::")[0]).parts
+    return parts[:1] == ("suites",) and ".." not in parts
+
+
 def load(capsule: Capsule) -> Capsule:
     """The same, once all that is asked of it was there; BadInput else."""
     try:
@@ -293,6 +305,10 @@ def load(capsule: Capsule) -> Capsule:
         for text in (*asked.tests, cell.kernel, cell.runtime, told["kernel"]["build_id"], told["runtime"]["image"]):
             if not isinstance(text, str) or text.startswith("-"):
                 raise ValueError(f"{text!r} where a name was expected")
+        if others := [test for test in asked.tests if not _in_suites(test)]:
+            raise ValueError(f"test {others[0]!r} is none of suites/")
+        if set(told["runtime"]) != set(RUNTIME) or not all(map(NAME.fullmatch, told["cell"]["series"])):
+            raise ValueError("its runtime or series are none that a lab packs")
         if told["cell"]["id"] != cell.id or not isinstance(asked.seed, int) or asked.known not in ("report", "ignore"):
             raise ValueError("its cell is not what its id says")
         return capsule

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import subprocess
@@ -148,7 +149,26 @@ def told(edit: Callable[[dict[str, Any]], object]) -> Callable[[list[Any]], None
     return change
 
 
+def added(name: str) -> Callable[[list[Any]], None]:
+    """A member more, which capsule.json announces."""
+    announced = {"sha256": hashlib.sha256(b"x").hexdigest(), "bytes": 1}
+
+    def change(members: list[Any]) -> None:
+        told(lambda manifest: manifest["members"].update({name: announced}))(members)
+        members.append(member(name))
+
+    return change
+
+
 EDITS: dict[str, Callable[[list[Any]], object]] = {
+    "'keys-tree' is none": added("keys-tree"),
+    "'initrd-with-keys' is none": added("initrd-with-keys"),
+    "'root/lib/modules' is none": added("root/lib/modules"),
+    "test '/tmp/test_it.py' is none of suites": told(lambda manifest: manifest.update(tests=["/tmp/test_it.py"])),
+    "test 'suites/../../it.py' is none": told(lambda manifest: manifest.update(tests=["suites/../../it.py"])),
+    "test '@cell.tar' is none": told(lambda manifest: manifest.update(tests=["suites", "@cell.tar"])),
+    "runtime or series": told(lambda manifest: manifest["cell"].update(series=["../../etc"])),
+    "its runtime or": told(lambda manifest: manifest["runtime"].update(path="/etc/shadow")),
     "is none of a capsule": lambda members: members.append(member("more")),
     r"'\.\./out' is none": lambda members: members.append(member("../out")),
     r"'/tmp/out' is none": lambda members: members.append(member("/tmp/out")),
@@ -187,6 +207,12 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
 def test_a_folder_where_nothing_was_opened(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no capsule was opened there"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("test", ["/home/me/test_mine.py", "test_mine.py", "suites/../mine", "@words"])
+def test_tests_that_no_other_lab_has_are_not_packed(artifacts: prepare.Artifacts, tmp_path: Path, test: str) -> None:
+    with pytest.raises(BadInput, match="other machines do not have it; name one of suites/"):
+        seal(artifacts, replace(ASKED, tests=(test,)), tmp_path / "cell.tar")
 
 
 def test_a_file_that_cannot_be_written_is_told_and_nothing_is_left(
