@@ -152,11 +152,20 @@ def kernel_tree(store: Store, archive: Archive, source: KernelSource) -> Path:
             _export(source, tree)
         else:
             assert source.path
-            shutil.copytree(source.path, tree, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
+            _copy(source.path, tree)
         if not (tree / "Makefile").is_file() or not (tree / "Kconfig").is_file():
             raise BadInput(f"{source.origin} holds no kernel tree (no Makefile and Kconfig)")
 
     return store.build("tree", {"recipe": RECIPE, "digest": source.digest}, make, f"tree of {source.origin}") / "tree"
+
+
+def _copy(path: Path, tree: Path) -> None:
+    """All but `.git`; links as they are, files only: reading from a pipe would never end."""
+    try:
+        shutil.copytree(path, tree, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git"))
+    except shutil.Error as error:
+        name, _, why = error.args[0][0]
+        raise BadInput(f"{name}: cannot be copied: {why}") from None
 
 
 def _version(makefile: str, asked: str) -> str:
@@ -197,7 +206,7 @@ def advance(source: KernelSource, tree: Path) -> list[str]:
             path = tree / name
             if not path.parent.resolve().is_relative_to(tree.resolve()):
                 raise BadInput(f"{source.origin}: {name!r} leads out of the tree")
-            path.unlink(missing_ok=True)
+            remove_tree(path)  # a folder, too: where a file comes, or a submodule was
         there = [name for name, state in states.items() if state != "D"]
         tarball = tree.parent / "changed.tar"
         for at in range(0, len(there), PATHS):

@@ -264,6 +264,33 @@ def test_files_come_and_go(store: Store, repository: Path, tmp_path: Path) -> No
     assert time.time() - (tree / ":odd name").stat().st_mtime < 60
 
 
+def test_a_folder_a_file_and_a_link_change_places(store: Store, repository: Path, tmp_path: Path) -> None:
+    def commit(name: str) -> None:
+        git(repository, "add", "-A")
+        git(repository, "commit", "-qm", name)
+        git(repository, "tag", name)
+
+    (repository / "link").symlink_to("scripts")
+    (repository / "folder").mkdir()
+    (repository / "folder/x").write_text("x\n")
+    commit("before")
+    shutil.rmtree(repository / "folder")
+    (repository / "folder").write_text("a file\n")
+    (repository / "link").unlink()
+    (repository / "link").mkdir()
+    (repository / "link/bzimage.py").write_text("another\n")
+    commit("after")
+    tree = tmp_path / "w/tree"
+    for old, new in (("before", "after"), ("after", "before")):
+        source = find_source(f"git:{repository}#{old}..{new}", FakeArchive(store.root))
+        assert source.base
+        shutil.copytree(kernel_tree(store, FakeArchive(store.root), source.base), tree, symlinks=True)
+        advance(source, tree)
+        assert (tree / "folder").is_file() == (new == "after") == (not (tree / "link").is_symlink())
+        assert (tree / "scripts/bzimage.py").read_text() == FILES["scripts/bzimage.py"]
+        shutil.rmtree(tree)
+
+
 def test_a_change_through_a_link_stays_in_the_tree(store: Store, repository: Path, tmp_path: Path) -> None:
     (repository / "out").symlink_to(tmp_path)
     git(repository, "add", "-A")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -54,6 +55,15 @@ def test_a_local_tree_is_copied_and_named_by_its_state(store: Store, archive: Fa
     second = find_source(f"tree:{tree}", archive)
     assert first.version == "6.1.192" and not first.pinned and first.digest != second.digest
     assert (copy / "kernel/main.c").read_text() == FILES["kernel/main.c"]
+
+
+def test_a_local_tree_with_more_than_files(store: Store, archive: FakeArchive, tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "linux")
+    (tree / "link").symlink_to("/nowhere")
+    assert (kernel_tree(store, archive, find_source(f"tree:{tree}", archive)) / "link").readlink() == Path("/nowhere")
+    os.mkfifo(tree / "pipe")
+    with pytest.raises(BadInput, match=r"linux/pipe: cannot be copied: .* is a named pipe$"):
+        kernel_tree(store, archive, find_source(f"tree:{tree}", archive))
 
 
 def test_a_commit_is_exported_and_the_checkout_stays(store: Store, archive: FakeArchive, tmp_path: Path) -> None:
