@@ -244,13 +244,14 @@ def known_emulator_fault(event: Event) -> str:
 # `ffffffff8112abcd`, `0xffff...`, `[<ffff...>] 0xffff...`; not the hex inside a longer number. The kernel's own text
 # lies there only without KASLR.
 _ADDRESS = re.compile(r"(?:\[<)?\b(?:0x)?(ffffffff[0-9a-f]{8})\b(?:>\](?: 0x\1)?+)?+(?! ?[\w.]+\+0x)")
+SYMBOL = re.compile(r"^([0-9a-f]{1,16}) (\S) (\S+)", re.M)  # a line of System.map, and of /proc/kallsyms
 
 
 @lru_cache(maxsize=2)
 def _symbols(system_map: Path) -> tuple[list[int], list[tuple[str, str]]]:
     """Addresses in order, and (type, name) of each. Debian's own System.map is one line of prose: nothing resolves."""
-    rows = [line.split() for line in system_map.read_text(errors="replace").splitlines()]
-    found = sorted((int(row[0], 16), row[1], row[2]) for row in rows if len(row) >= 3)
+    rows = SYMBOL.findall(system_map.read_text(errors="replace"))
+    found = sorted((int(address, 16), kind, name) for address, kind, name in rows)
     return [address for address, _, _ in found], [(kind, name) for _, kind, name in found]
 
 

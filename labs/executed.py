@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from labs.casebook import Bench
+from labs.console import SYMBOL
 from labs.prepare import Found
 from labs.provision.qemu import QemuMachine
 from labs.provision.stub import watch
@@ -49,8 +50,7 @@ def addresses(functions: Sequence[Changed], system_map: str) -> dict[str, list[t
     """Function -> symbols of the kernel's text that are it, with their addresses."""
     names = {one.function for one in functions}
     found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
-    for line in system_map.splitlines():
-        address, kind, symbol = line.split()[:3] if line.count(" ") >= 2 else ("", "", "")
+    for address, kind, symbol in SYMBOL.findall(system_map):
         name, rest = symbol.partition(".")[0], symbol[len(symbol.partition(".")[0]) :]
         if name in names and kind in ("t", "T", "w", "W") and (not rest or rest.startswith(CLONES)):
             found[name].append((symbol, int(address, 16)))

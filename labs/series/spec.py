@@ -92,6 +92,8 @@ def _bounded(data: bytes, name: str) -> bytes:
 def _load(path: Path) -> bytes:
     """The bytes of a file; BadInput where it cannot be read or is too large to be patches."""
     try:
+        if not path.is_file():
+            raise BadInput(f"{path}: is no file")  # reading from a pipe would never end
         with path.open("rb") as file:
             return _bounded(file.read(LIMIT + 1), str(path))
     except OSError as error:

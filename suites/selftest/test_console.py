@@ -259,6 +259,9 @@ def test_symbolize(tmp_path: Path) -> None:
     stub = tmp_path / "stub"
     stub.write_text("ffffffffffffffff B The real System.map is in the linux-image-<version>-dbg package\n")
     assert symbolize(raw, stub) == raw
+    odd = tmp_path / "odd"
+    odd.write_text("no address T x\n\n0x1 T y\nffffffff8112ab00 t schedule\nffffffff83000000 B _end\n")
+    assert symbolize(raw, odd).startswith("RIP: 0010:schedule+0xcd"), "a hostile build's own words are passed over"
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if not name.startswith("emulator")])

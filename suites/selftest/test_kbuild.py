@@ -139,6 +139,17 @@ def test_every_variant_asks_for_something(variant: str) -> None:
     assert find_config(variant).wanted()["CONFIG_CGROUPS"] == "y"
 
 
+def test_why_an_option_is_missing_is_read_inside_the_tree(tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "linux")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/Kconfig").write_text("config NEW\n\tdepends on A_SECRET\n")
+    (tree / "init").symlink_to(tmp_path / "out")
+    (tree / "Kconfig.more").symlink_to(tmp_path / "out/Kconfig")
+    os.mkfifo(tree / "kernel/Kconfig")
+    (problem,) = missing(Config("x", "CONFIG_NEW=y\n"), "", tree)
+    assert problem == "CONFIG_NEW is n, asked was y: this tree has no such option"
+
+
 def test_an_unknown_variant_names_the_others(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="lockdep"):
         find_config("lockdebt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 import quopri
 from pathlib import Path
 
@@ -210,6 +211,12 @@ class TestLists:
         assert series.patches[4].files[0].hunks[0].new == (b"hello quilt\n", b"world six\n")
         assert [note for note in series.notes if "series:6: 0004-disabled.patch is disabled" in note]
         assert read(str(DATA / "quilt/series"))[0].id == series.id
+
+    @pytest.mark.parametrize("name", ["x.patch", "series", "series.toml"])
+    def test_a_pipe_is_not_read(self, name: str, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(BadInput, match=r"x\.patch: is no file" if name == "x.patch" else "no patches in it"):
+            read(str(tmp_path))
 
     def test_guards(self) -> None:
         (series,) = read(str(DATA / "quilt/series.conf"))
