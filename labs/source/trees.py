@@ -105,13 +105,18 @@ def _local_tree(asked: str, name: str) -> KernelSource:
 
 
 def _tree_digest(path: Path) -> str:
-    """By names, sizes and times of all files, as make sees them; contents would take longer than a build's start."""
-    state = hashlib.sha256()
+    """By place, names, sizes and times of all files; contents would take longer than a build's start.
+
+    The time of the inode counts, too: tar and cp give files whatever other time they were told.
+    """
+    state = hashlib.sha256(os.fsencode(path))
     for folder, folders, files in os.walk(path):
         folders[:] = sorted(name for name in folders if name != ".git")
-        for name in sorted(files):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        for name in sorted([*files, *links]):
             facts = os.lstat(os.path.join(folder, name))
-            state.update(f"{os.path.relpath(folder, path)}/{name} {facts.st_size} {facts.st_mtime_ns}\n".encode())
+            told = f"{os.path.relpath(folder, path)}/{name} {facts.st_size} {facts.st_mtime_ns} {facts.st_ctime_ns}\n"
+            state.update(os.fsencode(told))
     return state.hexdigest()
 
 

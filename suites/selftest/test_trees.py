@@ -57,6 +57,27 @@ def test_a_local_tree_is_copied_and_named_by_its_state(store: Store, archive: Fa
     assert (copy / "kernel/main.c").read_text() == FILES["kernel/main.c"]
 
 
+def test_two_trees_that_look_alike_are_told_apart(store: Store, archive: FakeArchive, tmp_path: Path) -> None:
+    """As two archives whose files all have one time: equal names, sizes and times are not equal contents."""
+    for name, text in (("one", "aaa"), ("other", "bbb")):
+        (write_tree(tmp_path / name) / "kernel/main.c").write_text(text)
+        for path in (tmp_path / name).rglob("*"):
+            os.utime(path, (1, 1))
+    for name, text in (("one", "aaa"), ("other", "bbb")):
+        found = kernel_tree(store, archive, find_source(f"tree:{tmp_path / name}", archive))
+        assert (found / "kernel/main.c").read_text() == text
+    (tmp_path / "one/kernel/main.c").write_text("ccc")
+    os.utime(tmp_path / "one/kernel/main.c", (1, 1))
+    found = kernel_tree(store, archive, find_source(f"tree:{tmp_path / 'one'}", archive))
+    assert (found / "kernel/main.c").read_text() == "ccc"
+    states = []
+    for target in ("kernel", "scripts"):
+        (tmp_path / "one/link").unlink(missing_ok=True)
+        (tmp_path / "one/link").symlink_to(target)
+        states.append(find_source(f"tree:{tmp_path / 'one'}", archive).digest)
+    assert states[0] != states[1]
+
+
 def test_a_local_tree_with_more_than_files(store: Store, archive: FakeArchive, tmp_path: Path) -> None:
     tree = write_tree(tmp_path / "linux")
     (tree / "link").symlink_to("/nowhere")
