@@ -45,6 +45,7 @@ class View:
             raise BadInput(f"{root}: no such tree")
         self.root = root
         self.changed: dict[str, Entry | None] = {}
+        self._folders: frozenset[str] = frozenset()  # that changes have been in
         self._seen: dict[str, Entry | None] = {}
 
     def with_changes(self, changes: dict[str, Entry | None]) -> View:
@@ -52,12 +53,15 @@ class View:
         made = View(self.root)
         made._seen = self._seen
         made.changed = {**self.changed, **changes}
+        made._folders = self._folders.union(*(map(str, PurePosixPath(path).parents) for path in changes))
         return made
 
     def get(self, path: str) -> Entry | None:
         """The file at `path`, None where there is none; Outside or Unfit where the way is barred."""
         for parent in list(PurePosixPath(path).parents)[-2::-1]:
             self._check_folder(str(parent))
+        if path in self._folders and any(self.changed[one] for one in self.changed if one.startswith(f"{path}/")):
+            raise Unfit(f"{path} is a folder")
         if path in self.changed:
             return self.changed[path]
         if path not in self._seen:

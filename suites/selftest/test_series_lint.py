@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from patching import BASE, DATA, base_tree, one, repository, run, snapshot
 
-from labs.errors import BadInput
+from labs.errors import BadInput, DoesNotApply
 from labs.series import Malformed, apply, examine, lint, read
 
 LF = (DATA / "lf.patch").read_bytes()
@@ -216,6 +216,18 @@ def test_nothing_is_written_through_a_link_that_the_patch_made(tmp_path: Path) -
     with pytest.raises(Malformed, match="link is a symbolic link"):
         apply(series, tree)
     assert not (tree / "link").exists()
+
+
+@pytest.mark.parametrize("second", [NEW.format("made"), LINK.format("made", "README")], ids=["file", "link"])
+def test_a_folder_that_an_earlier_patch_made_stays_one(second: str, tmp_path: Path) -> None:
+    tree = base_tree(tmp_path / "tree")
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many/1.patch").write_text(NEW.format("made/x"))
+    (tmp_path / "many/2.patch").write_text(second)
+    (series,) = read(str(tmp_path / "many"))
+    assert [row.state for row in examine(series, tree)] == ["clean", "conflict"]
+    with pytest.raises(DoesNotApply, match="made is a folder"):
+        apply(series, tree)
 
 
 MOVE = b"diff --git a/README b/README2\nsimilarity index 100%\nrename from README\nrename to README2\n"
