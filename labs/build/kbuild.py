@@ -15,7 +15,7 @@ from labs.build.kconfig import Config, missing
 from labs.build.kernel import KernelArtifacts, read_image
 from labs.build.made import Made
 from labs.build.sandbox import Sandbox, tail
-from labs.command import run
+from labs.command import run, which
 from labs.deadline import Deadline
 from labs.errors import BadInput, DoesNotCompile, LabError, SeriesFailed
 from labs.series import Applied, Series, apply
@@ -151,13 +151,14 @@ def _build_id(folder: Path) -> str:
 
 
 def _cache(plan: Plan) -> str:
-    """Which compiler cache a build has: one for all sources that a signature or checksum vouches for, a local tree or
-    repository its own: a build runs what its tree says, and could leave objects there that are meant for others.
+    """Which compiler cache a build has: one for all that the archive signs; a local tree, a repository or a release has
+    its own. A build runs what its tree says, and could leave objects in a cache that are meant for others.
 
     A build with a series reads the one of its base and writes to none: it compiles little, upon the objects of its
     base, and no name, place or combination of patches tells who wrote them.
     """
-    return "base" if plan.source.pinned else f"tree-{digest(str(plan.source.path))}"
+    source = plan.source
+    return "base" if source.signed else f"own-{digest(str(source.path or source.digest))}"
 
 
 class _Build:
@@ -245,7 +246,7 @@ class _Build:
         deadline = Deadline(900, "installing modules")
         if sandbox.run(argv, deadline, self.log, cwd="/src", env={**self.env, "DEPMOD": "true"}) != 0:
             raise self.fault(f"{self.whose}: the modules cannot be installed", evidence=tail(self.log))
-        argv = ["depmod", "-b", "/modules", release]
+        argv = [which("depmod"), "-b", "/modules", release]
         if Sandbox({}, {"/modules": root}).run(argv, Deadline(120, "depmod"), self.log) != 0:
             raise self.fault(f"{self.whose}: depmod fails", evidence=tail(self.log))
         Made(root, self.whose, self.fault).plain()

@@ -49,9 +49,9 @@ class KernelSource:
     base: KernelSource | None = None  # another commit of the repository, upon whose objects this one may be built
 
     @property
-    def pinned(self) -> bool:
-        """Whether a signature or checksum vouches for the content: the user's own trees have none."""
-        return self.path is None
+    def signed(self) -> bool:
+        """Whether the archive vouches for the content; a checksum only tells that it is what was asked for."""
+        return self.package is not None
 
 
 def source_packages(archive: Archive) -> list[Package]:

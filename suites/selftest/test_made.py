@@ -93,6 +93,17 @@ def test_a_config_is_not_written_through_a_link(store: Store, tmp_path: Path, se
     assert secret.read_text() == SECRET
 
 
+def test_modules_have_depmods_tables_and_no_links(store: Store, tmp_path: Path) -> None:
+    tree = write_tree(tmp_path / "linux")
+    home = "/modules/lib/modules/6.1.192"
+    lines = (f"mkdir -p {home}/kernel", f"gcc -c -o {home}/kernel/x.ko kernel/main.c", f"ln -s /objects {home}/build")
+    install = "modules_install:\n" + "".join(f"\t{line}\n" for line in lines)
+    (tree / "Makefile").write_text(FILES["Makefile"].replace(LAST, f"{LAST}\ttouch $(O)/modules.order\n{install}"))
+    made = built_kernel(store, planned(store, f"tree:{tree}")).modules / "lib/modules/6.1.192"
+    assert (made / "modules.dep").read_text() == "kernel/x.ko:\n" and (made / "modules.dep.bin").stat().st_size
+    assert (made / "kernel/x.ko").is_file() and not (made / "build").is_symlink()
+
+
 def test_modules_behind_a_link(store: Store, tmp_path: Path, secret: Path) -> None:
     """depmod writes its tables beside the modules."""
     (secret.parent / "modules/6.1.192").mkdir(parents=True)
@@ -147,10 +158,17 @@ def test_a_series_leaves_nothing_in_a_cache(store: Store, tmp_path: Path) -> Non
     """Whatever it is called, and whatever it is combined with: a planted object would reach builds of others."""
     built_kernel(store, hostile(store, tmp_path, "touch /ccache/planted || true", "test -d /ccache"))
     (cache,) = (store.root / "ccache").iterdir()
-    assert cache.name.startswith("tree-") and not (cache / "planted").exists()
+    assert cache.name.startswith("own-") and not (cache / "planted").exists()
 
 
-def test_a_tree_that_nobody_vouches_for_has_a_cache_of_its_own(store: Store, tmp_path: Path) -> None:
-    plans = [planned(store, f"tree:{write_tree(tmp_path / name)}") for name in ("one", "other")]
-    names = [kbuild._cache(plan) for plan in plans]
-    assert len({*names, "base"}) == 3
+def test_a_series_reads_the_cache_of_its_base(store: Store, tmp_path: Path) -> None:
+    """Its build fails where nothing is found in there."""
+    again = "CCACHE_LOGFILE=/objects/log gcc -g0 -O2 -Iinclude -c -o $(O)/again.o kernel/main.c"
+    built_kernel(store, hostile(store, tmp_path, again, "grep -q cache_hit /objects/log"))
+
+
+def test_what_the_archive_does_not_sign_has_a_cache_of_its_own(store: Store, tmp_path: Path) -> None:
+    trees = [f"tree:{write_tree(tmp_path / name)}" for name in ("one", "other")]
+    releases = [f"6.1.9@sha256:{digit * 64}" for digit in "ab"]
+    found = [find_source(asked, FakeArchive(store.root)) for asked in (*trees, *releases)]
+    assert len({"base", *(kbuild._cache(Plan(source, tmp_path, CONFIG)) for source in found)}) == 5
