@@ -31,6 +31,7 @@ T = TypeVar("T")
 LISTS_SIZE = 150 * 2**20  # bytes, with what apt needs beside them while it unpacks
 MAX_AGE = 24 * 3600  # seconds after which the lists are asked for anew
 APT_HELPER = "/usr/lib/apt/apt-helper"
+PLAIN = re.compile(r"[a-z0-9][A-Za-z0-9.+:~/-]*")  # a name, version or suite: no option of apt, no line of its sources
 ALIASES = {"oldstable", "stable", "testing", "unstable"}
 CODENAMES = {"bullseye", "bookworm", "trixie", "forky", "sid", *ALIASES}
 
@@ -289,10 +290,12 @@ def _index(packages: Sequence[Package]) -> bytes:
 
 
 def _read_index(index: Path) -> list[Package] | None:
-    """None when there is none, or one that another version of the lab wrote, for other packages."""
+    """None when there is none, or one that another version of the lab wrote, for other packages, or no lab did."""
     try:
         told = json.loads(index.read_text())
-        return [Package(**row) for row in told["packages"]] if told["wanted"] == _wanted() else None
+        found = [Package(**row) for row in told["packages"]]
+        sound = all(PLAIN.fullmatch(part) for one in found for part in (one.name, one.version, one.suite))
+        return found if sound and told["wanted"] == _wanted() else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

@@ -240,6 +240,25 @@ def test_lists_of_another_version_of_the_lab_are_read_anew(apt: FakeApt, text: s
         again(apt, online=False).packages()
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": "-oDir::Bin::Methods=/tmp/x"},
+        {"version": "1 -y"},
+        {"suite": "sid main\ndeb-src [trusted=yes] http://x.example"},
+        {"name": 3},
+    ],
+)
+def test_lists_that_no_lab_saved(apt: FakeApt, tmp_path: Path, odd: dict[str, object]) -> None:
+    """They lie in a run's folder, which may come from elsewhere; apt gets their words."""
+    apt.packages()
+    told = json.loads((apt.root / "index.json").read_text())
+    told["packages"][0] |= odd
+    (tmp_path / "lists").write_text(json.dumps(told))
+    with pytest.raises(LabError, match="is not of this version of the lab"):
+        Archive.as_of(apt.store, tmp_path / "lists")
+
+
 def test_a_package_is_fetched_once(apt: FakeApt) -> None:
     package = Package("runc", "1.1.5", "bookworm", hashlib.sha256(apt.deb).hexdigest(), len(apt.deb), "")
     assert apt.fetch(package).read_bytes() == apt.deb
