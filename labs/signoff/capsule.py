@@ -251,7 +251,7 @@ def unpack(path: Path, folder: Path) -> Capsule:
             for entry in tar:
                 if entry.name != MANIFEST:
                     _extract(tar, entry, members, folder)
-    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, tarfile.TarError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadInput(f"{path}: is no capsule: {error}", mend="labs capsule makes them") from None
     absent = [name for name in (*REQUIRED, *members) if not (folder / name).is_file()]
     if absent:

@@ -183,6 +183,7 @@ EDITS: dict[str, Callable[[list[Any]], object]] = {
     "format 2, this lab knows 1": told(lambda manifest: manifest.update(format=2)),
     "larger than a capsule": told(lambda manifest: manifest["members"]["vmlinuz"].update(bytes=1 << 40)),
     "is no capsule": told(lambda manifest: manifest.update(members=3)),
+    "recursion": lambda members: members.__setitem__(0, (members[0][0], b"[" * 100_000)),
     "is malformed": told(lambda manifest: manifest.update(tests=["--option"])),
     "cell is not what its id says": told(lambda manifest: manifest["cell"].update(role="off")),
     "exists": lambda members: members.append(members[1]),
