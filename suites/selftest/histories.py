@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from labs.probe.history import INITIAL, OPERATION, READ, WRITE, Register
+from labs.probe.history import FAILED, INITIAL, OPERATION, READ, WRITE, Register
 
-ERANGE, EINVAL = 34, 22
+EIO, ERANGE, EINVAL = 5, 34, 22
 OLD, NEW = "50000 100000", "70000 200000"  # two values of cpu.max, for planted tails
 
 
@@ -36,6 +36,14 @@ def register_of(ops: Sequence[Op], *, path: str = "/c/cpu.weight", initial: str 
     """A register with just these operations."""
     empty = Register(path, (), np.zeros(0, dtype=np.int16), initial, (), np.zeros(0, dtype=OPERATION))
     return with_tail(empty, ops)
+
+
+def failing(register: Register) -> Register:
+    """The same operations, every one of them in vain."""
+    operations = register.operations.copy()
+    operations["value"][operations["kind"] == READ] = FAILED
+    operations["errno"] = EIO
+    return register.with_operations(operations)
 
 
 def last_end(registers: Sequence[Register]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from histories import NEW, OLD, Op, atomic_register, is_linearizable, register_of, with_tail
+from histories import NEW, OLD, Op, atomic_register, failing, is_linearizable, register_of, with_tail
 
 from labs.invariant.atomicity import linearizable
 from labs.invariant.findings import KINDS
@@ -223,8 +223,27 @@ def test_too_little_seen_is_no_pass(registers: list[Register], word: str) -> Non
     assert word in verdict.reason
 
 
+DEAD = atomic_register(2, path="/c/io.weight")
+WRITES = [Op(at % 2, "write", f"{at}", 100 * at, 100 * at + 150) for at in range(1200)]
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (failing(DEAD), "/c/io.weight: 0 reads"),
+        (DEAD.with_operations(DEAD.operations[:0]), "/c/io.weight: 0 writes"),
+        (atomic_register(1, path="/c/io.weight", writers=1, readers=0), "io.weight: 0 overlaps"),
+        (register_of([*WRITES, Op(7, "read", "1199", 200_000, 200_010)], path="/c/io.weight"), "/c/io.weight: 1 reads"),
+    ],
+    ids=["failing", "empty", "alone", "read once"],
+)
+def test_a_file_that_was_hardly_seen_is_no_pass_however_much_of_others_was(other: Register, named: str) -> None:
+    verdict = linearizable([atomic_register(1, operations=4000), other])
+    assert (verdict.outcome, named in verdict.reason) == ("inconclusive", True), verdict.reason
+
+
 def test_small_histories_pass_when_less_is_asked() -> None:
-    registers = [atomic_register(i, path=f"/c{i}/cpu.weight", operations=40) for i in range(10)]
+    registers = [atomic_register(i, path=f"/c{i}/cpu.weight", operations=120) for i in range(10)]
     assert linearizable(registers, minimum_operations=300, minimum_overlaps=20).outcome == "pass"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
-from histories import EINVAL, ERANGE, NEW, OLD, Op, atomic_register, last_end, register_of, with_tail
+from histories import EINVAL, ERANGE, NEW, OLD, Op, atomic_register, failing, last_end, register_of, with_tail
 
 from labs.invariant.atomicity import no_lost_update, rejected_write
 from labs.invariant.refusal import REFUSAL_KINDS
@@ -67,6 +68,23 @@ def test_lost_update_needs_one_writer_and_a_coupled_one() -> None:
     alone = no_lost_update([coupled_pair()[0], coupled_pair(group="/other")[1]])
     assert alone.outcome == "inconclusive"
     assert alone.looked_at["overlaps"] == 0
+
+
+def test_a_file_without_updates_is_no_pass_beside_one_with_many() -> None:
+    pair = coupled_pair()
+    for other in (failing(pair[1]), pair[1].with_operations(pair[1].operations[:0])):
+        other = replace(other, path="/other/cpu.max.burst")
+        verdict = no_lost_update([*pair, other])
+        assert verdict.outcome == "inconclusive"
+        assert "/other/cpu.max.burst: 0 writes read back" in verdict.reason
+
+
+def test_a_file_that_refused_nothing_is_no_pass_beside_one_that_did() -> None:
+    clean = atomic_register(3, invalid=2)
+    for other in (clean.with_operations(clean.operations[:0]), atomic_register(4)):
+        verdict = rejected_write([clean, replace(other, path="/c/io.weight")])
+        assert verdict.outcome == "inconclusive"
+        assert "io.weight: 0 rejected" in verdict.reason
 
 
 @pytest.mark.parametrize("seed", range(60))
