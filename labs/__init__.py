@@ -28,6 +28,7 @@
     bisect      the first bad, or first good, kernel, runtime, patch, commit or option by one case of a suite
     runbook     one pytest session: the cells asked for, what they name, the run that all of it goes to
 
-Imports run one way, later stages import earlier ones only; errors, deadline, command, tomlfile and version serve all.
+Imports run one way, later stages import earlier ones only; errors, untrusted, deadline, command, tomlfile and
+version serve all.
 `labs` never imports pytest: `conftest.py` is the only bridge.
 """

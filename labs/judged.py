@@ -17,8 +17,6 @@ import re
 import secrets
 import types
 import typing
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -28,32 +26,18 @@ from typing import Any
 import numpy as np
 
 from labs import catalog, invariant
-from labs.errors import BadInput
 from labs.invariant.known import Runtime, explain
 from labs.invariant.verdict import JUDGES, Call, Verdict
 from labs.probe.history import History, Register
 from labs.promise import Promise
 from labs.promise.families import FAMILIES
+from labs.untrusted import columns, inside, reading, unpacked
 
-LIMIT = 1 << 30  # bytes that one file may unpack to
 # Every module with functions that judge: they are known once it is imported.
 for one in pkgutil.iter_modules(invariant.__path__, "labs.invariant."):
     importlib.import_module(one.name)
 importlib.import_module("labs.model.driver")
 PROMISES = {promise.name: promise for members in FAMILIES.values() for promise in members}
-
-# What reading a file that others have changed may raise.
-FAULTS = (
-    OSError,
-    EOFError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    IndexError,
-    zlib.error,
-    zipfile.BadZipFile,
-)
 
 
 @dataclass(frozen=True)
@@ -136,24 +120,20 @@ class Reader:
     def judge(self, name: str) -> Verdict:
         """The verdict of the call in file `name`; BadInput when the file is missing, malformed, or leads elsewhere."""
         by, arguments = self.call(name)
-        try:
-            verdict: Verdict = self._context.explained(JUDGES[by](**arguments))
-            return verdict
-        except FAULTS as error:
-            raise BadInput(f"{name}: cannot be judged again: {error!r}") from None
+        with reading(f"{name}: cannot be judged again"):
+            return self._context.explained(JUDGES[by](**arguments))
 
     def call(self, name: str) -> tuple[str, dict[str, Any]]:
         """The judge's name and its arguments; BadInput as above."""
         path = inside(self.folder, name)
-        try:
-            row = json.loads(_unpacked(path))
+        with reading(f"{name}: cannot be judged again"):
+            row = json.loads(unpacked(path))
             hints = typing.get_type_hints(JUDGES[row["by"]])
-            self._arrays = _arrays(path.with_name(path.name.removesuffix(".json.gz") + ".npz"))
+            arrays = path.with_name(path.name.removesuffix(".json.gz") + ".npz")
+            self._arrays = columns(arrays) if arrays.exists() else {}
             arguments = {key: self._value(hints[key], value) for key, value in row["arguments"].items()}
             self._context = self._value(Context, row["context"])
             return row["by"], arguments
-        except FAULTS as error:
-            raise BadInput(f"{name}: cannot be judged again: {error!r}") from None
 
     def _value(self, hint: Any, value: Any) -> Any:
         """A value of the type that an annotation names, from JSON."""
@@ -185,39 +165,6 @@ class Reader:
 
     def _registers(self, name: str) -> dict[str, Register]:
         if name not in self._histories:
-            path = inside(self.folder, name)
-            _bounded(path)
-            self._histories[name] = {register.path: register for register in History.load(path).registers}
+            registers = History.load(inside(self.folder, name)).registers
+            self._histories[name] = {register.path: register for register in registers}
         return self._histories[name]
-
-
-def inside(folder: Path, name: str) -> Path:
-    """The file of that name in a folder that others have written; BadInput when it would be elsewhere, or is none."""
-    path = folder / name
-    if Path(name).is_absolute() or not path.resolve().is_relative_to(folder.resolve()):
-        raise BadInput(f"{name}: leads out of the record")
-    if not path.is_file():
-        raise BadInput(f"{name}: no such file")
-    return path
-
-
-def _unpacked(path: Path) -> bytes:
-    with gzip.open(path) as packed:
-        data = packed.read(LIMIT + 1)
-    if len(data) > LIMIT:
-        raise ValueError(f"{path.name} unpacks to more than {LIMIT >> 20} MiB")
-    return data
-
-
-def _bounded(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        if sum(member.file_size for member in archive.infolist()) > LIMIT:
-            raise ValueError(f"{path.name} unpacks to more than {LIMIT >> 20} MiB")
-
-
-def _arrays(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    _bounded(path)
-    with np.load(path, allow_pickle=False) as arrays:
-        return dict(arrays)

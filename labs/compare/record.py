@@ -22,6 +22,7 @@ from labs.invariant.latency import EMULATED
 from labs.probe.samples import Measure, Samples
 from labs.report.record import append_line, read_lines, replace_file
 from labs.store import file_digest
+from labs.untrusted import read
 
 ASKED, BOOTS, DECISION = "compare.json", "boots.jsonl", "decision.json"
 
@@ -84,10 +85,10 @@ class CompareRecord:
     def asked(self) -> Asked:
         """BadInput when the folder is no record of a comparison."""
         try:
-            return Asked.from_json(json.loads((self.path / ASKED).read_bytes()))
+            return Asked.from_json(json.loads(read(self.path / ASKED)))
         except OSError as error:
             raise BadInput(f"{self.path} is no record of a comparison: {ASKED}: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError) as error:
+        except Exception as error:  # as untrusted.reading says
             raise BadInput(f"{self.path / ASKED} is malformed: {error!r}") from None
 
     def logs(self) -> Path:

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labs import untrusted
+
 READ, WRITE = 0, 1
 INITIAL = -1  # value index of what the file held before the run; its text is Register.initial
 FAILED = -2  # value index of a read that returned an error (see `errno`)
@@ -106,17 +108,17 @@ class History:
 
     @classmethod
     def load(cls, path: Path) -> History:
-        with np.load(path, allow_pickle=False) as columns:
-            meta = json.loads(bytes(columns["meta"]))
-            registers = tuple(
-                Register(
-                    path=row["path"],
-                    values=tuple(row["values"]),
-                    expect=columns[f"expect{index}"],
-                    initial=row["initial"],
-                    foreign=tuple(row["foreign"]),
-                    operations=columns[f"operations{index}"],
-                )
-                for index, row in enumerate(meta["registers"])
+        columns = untrusted.columns(path)
+        meta = json.loads(untrusted.meta(columns))
+        registers = tuple(
+            Register(
+                path=row["path"],
+                values=tuple(row["values"]),
+                expect=columns[f"expect{index}"],
+                initial=row["initial"],
+                foreign=tuple(row["foreign"]),
+                operations=columns[f"operations{index}"],
             )
+            for index, row in enumerate(meta["registers"])
+        )
         return cls(registers, meta["seconds"], meta["cpus"], meta["dropped"], meta["facts"])

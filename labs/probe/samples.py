@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
+from labs import untrusted
 from labs.errors import LabError
 from labs.guest import build_id
 
@@ -80,11 +80,11 @@ class Samples:
     def load(cls, path: Path) -> Samples:
         """LabError when the file is not whole."""
         try:
-            with np.load(path, allow_pickle=False) as columns:
-                meta = json.loads(bytes(columns["meta"]))
-                taken = {name: columns[f"samples{number}"] for number, name in enumerate(meta["names"])}
+            columns = untrusted.columns(path)
+            meta = json.loads(untrusted.meta(columns))
+            taken = {name: columns[f"samples{number}"] for number, name in enumerate(meta["names"])}
             return cls(taken, meta["failed"], meta["facts"])
-        except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+        except Exception as error:  # as untrusted.reading says
             raise LabError(f"{path} cannot be read: {error}") from None
 
 

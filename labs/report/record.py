@@ -25,6 +25,7 @@ import numpy as np
 
 from labs.errors import BadInput, LabError
 from labs.invariant.verdict import SEVERITY, Verdict
+from labs.untrusted import LINES, read, reading
 
 # Fit for a file name on any system and for artifact stores of CI services, which refuse ':' and quotes.
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+@=,~-]{0,199}")
@@ -104,15 +105,14 @@ class Run:
     @classmethod
     def open(cls, path: Path) -> Run:
         """Read a run that exists, however it ended."""
-        try:
-            row = json.loads((path / RUN_FILE).read_bytes())
+        with reading(f"{path / RUN_FILE} is malformed"):
+            try:
+                row = json.loads(read(path / RUN_FILE))
+            except OSError as error:
+                raise BadInput(f"{path} is no record of a run: {RUN_FILE}: {error.strerror}") from error
             plan = {cell: tuple(cases) for cell, cases in row["plan"].items()}
             facts = row["host"], tuple(row["command"]), row["seed"], row["started"], row.get("deselected", 0)
             return cls(path, plan, *facts)
-        except OSError as error:
-            raise BadInput(f"{path} is no record of a run: {RUN_FILE}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadInput(f"{path / RUN_FILE} is malformed: {error!r}") from error
 
     def cell(self, cell_id: str) -> CellRecord:
         """The record of one cell, to write to; its folder is made if need be."""
@@ -273,11 +273,15 @@ def append_line(path: Path, line: bytes) -> None:
 
 def read_lines(path: Path) -> Iterator[Any]:
     """What `append_line` has left, each line as JSON gives it; nothing where there is no file."""
-    for line in path.read_bytes().split(b"\n") if path.exists() else ():
+    with reading(f"{path} is malformed"):
+        lines = read(path, LINES).split(b"\n") if path.exists() else []
+    for line in lines:
         try:
             row = json.loads(line)
         except ValueError:  # empty, or torn by a kill: a prefix of an object is never JSON
             continue
+        except RecursionError as error:
+            raise BadInput(f"{path} is malformed: {error}") from None
         yield row
 
 
@@ -290,7 +294,7 @@ def _final(case: str, reported: list[CaseResult]) -> CaseResult:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    row: dict[str, Any] = json.loads(path.read_bytes()) if path.exists() else {}
+    row: dict[str, Any] = json.loads(read(path)) if path.exists() else {}
     return row
 
 

@@ -29,6 +29,7 @@ from labs.promise.faults import shortened, tally
 from labs.prove.boots import Boot, Log
 from labs.prove.tally import WANTED
 from labs.signoff.evidence import CellEvidence, Evidence, violated
+from labs.untrusted import read, reading
 
 Arguments = dict[str, Any]
 PROOF, RESULT, ASKED = "proof", "prove.json", "plan.json"  # what labs prove has left, if it was given
@@ -66,21 +67,17 @@ def proven(folder: Path) -> list[Control]:
     path = folder / PROOF / RESULT
     if not path.is_file():
         return []
-    try:
-        rows = json.loads(path.read_bytes())["defects"]
+    with reading(f"{PROOF}/{RESULT}: is malformed"):
+        rows = json.loads(read(path))["defects"]
         boots = Log.open(path.parent).boots
         return [_row(row, boots) for row in rows if row["invariant"] and row["boots"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{PROOF}/{RESULT}: is malformed: {error!r}") from None
 
 
 def proof_code(folder: Path) -> str:
     """The digest of the code that a proof was made with; '' where there is no proof."""
     path = folder / PROOF / ASKED
-    try:
-        return str(json.loads(path.read_bytes())["source"]) if path.is_file() else ""
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{PROOF}/{ASKED}: is malformed: {error!r}") from None
+    with reading(f"{PROOF}/{ASKED}: is malformed"):
+        return str(json.loads(read(path))["source"]) if path.is_file() else ""
 
 
 def _row(row: dict[str, Any], boots: Sequence[Boot]) -> Control:
@@ -139,9 +136,13 @@ def _planted(evidence: Evidence) -> Iterator[Control]:
 def _of_call(reader: Reader, name: str) -> tuple[int, int]:
     """How many faults were planted into one call's arguments, and how many of them its judge called a violation."""
     try:
-        by, arguments = reader.call(name)
+        with reading(name):
+            return _planted_in(*reader.call(name))
     except BadInput:
         return 1, 0
+
+
+def _planted_in(by: str, arguments: Arguments) -> tuple[int, int]:
     if by == "promise.judge":
         promise = shortened(arguments["promise"])
         clean = list(arguments["rounds"][0])[: len(promise.rows)]

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from labs.errors import BadInput
 from labs.report.record import CaseResult
 from labs.report.text import clean, identity
 from labs.series.identity import series_id
@@ -19,6 +20,7 @@ from labs.signoff.rates import shares
 from labs.signoff.reason import SIGNED, Reason, decision
 from labs.signoff.rules import RULES, judge
 from labs.store import file_digest
+from labs.untrusted import inside, reading
 
 NAME = "sign-off.json"
 FORMAT = 1
@@ -54,7 +56,7 @@ def document(folder: Path) -> Document:
         "latency": [one.told for one in compared(folder)],
         "shares": [asdict(one) for one in shares(evidence)],
         "trailers": trailers(evidence, decided),
-        "files": dict(_files(folder)),
+        "files": dict(files(folder)),
     }
     plain: Document = json.loads(json.dumps(made))
     return plain
@@ -85,11 +87,13 @@ def _series(plan: Plan, folder: Path) -> dict[str, Any]:
 
 
 def _read_again(one: PatchFile, folder: Path) -> dict[str, str]:
-    """Patch-id and digest from the bytes that are in the folder."""
-    path = folder / one.file
-    return (
-        {"patch_id": patch_id(path), "sha256": file_digest(path)} if path.is_file() else {"patch_id": "", "sha256": ""}
-    )
+    """Patch-id and digest from the bytes that are in the folder; empty where they are no patch of it."""
+    try:
+        path = inside(folder, one.file)
+        with reading(one.file):
+            return {"patch_id": patch_id(path), "sha256": file_digest(path)}
+    except BadInput:
+        return {"patch_id": "", "sha256": ""}
 
 
 def _hosts(evidence: Evidence) -> list[dict[str, Any]]:
@@ -121,7 +125,8 @@ def _case(result: CaseResult) -> dict[str, Any]:
     return result.to_json() | {"earlier": result.earlier}
 
 
-def _files(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def files(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every file of the evidence by its name, with its digest and size."""
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_file() and not path.is_symlink() and name not in WRITTEN and path.name != ".lock":

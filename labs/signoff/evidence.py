@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +13,13 @@ from typing import Any
 from labs import executed
 from labs.errors import BadInput
 from labs.executed import Function
-from labs.report.record import CaseResult, CellRecord, Run
-from labs.signoff.plan import BASE, CONTROL, EXTRA, PATCHED, Plan, Planned
+from labs.report.record import SAFE_NAME, CaseResult, CellRecord, Run
+from labs.signoff.plan import BASE, CONTROL, EXTRA, FILE, PATCHED, Plan, Planned
+from labs.untrusted import read, reading
 
 VIOLATED = ("fail", "known")
+# What CellRecord.link_console makes, the second if it is cut short, and what that stands for.
+CONSOLE = re.compile(r"(console\.log|\.console\.[0-9a-f]{8}) -> boot-[0-9]+/console\.log")
 
 
 @dataclass(frozen=True)
@@ -95,10 +100,29 @@ def place(number: int, planned: Planned) -> str:
 
 
 def gather(folder: Path) -> Evidence:
-    """Read a sign-off's folder; BadInput when its plan, or the record of a run in it, is malformed."""
-    plan = Plan.load(folder)
+    """Read a sign-off's folder; BadInput when its plan, or a run's record in it, is malformed or leads elsewhere."""
+    if away := astray(folder):
+        raise BadInput(away[0])
+    with reading(FILE):
+        plan = Plan.load(folder)
+        if bad := [one.id for one in plan.cells if not SAFE_NAME.fullmatch(one.id)]:
+            raise BadInput(f"{FILE}: cell {bad[0]!r} leads out of the record")
     cells = tuple(left(folder, place(number, one), one) for number, one in enumerate(plan.cells, 1))
     return Evidence(folder, plan, cells)
+
+
+def astray(folder: Path) -> list[str]:
+    """What is neither a file nor a folder: of others' links, pipes and devices nobody knows where they lead. A cell's
+    console.log is that of one of its boots."""
+    return [
+        f"{path.relative_to(folder)}: a link, pipe or device may lead out of the record, and is not read"
+        for path in sorted(folder.rglob("*"))
+        if not stat.S_ISREG(mode := path.lstat().st_mode) and not stat.S_ISDIR(mode) and not _console(path)
+    ]
+
+
+def _console(path: Path) -> bool:
+    return path.is_symlink() and bool(CONSOLE.fullmatch(f"{path.name} -> {path.readlink()}"))
 
 
 def left(folder: Path, name: str, planned: Planned) -> CellEvidence:
@@ -106,19 +130,17 @@ def left(folder: Path, name: str, planned: Planned) -> CellEvidence:
     runs = sorted((folder / name).glob("*/run.json"))
     if not runs:
         return CellEvidence(planned, name, None, (), trouble=_last_words(folder / name))
-    record = CellRecord(Run.open(runs[-1].parent), planned.id)
-    try:
+    with reading(f"{name}: the cell's record is malformed"):
+        record = CellRecord(Run.open(runs[-1].parent), planned.id)
         results, functions = tuple(record.results()), _functions(record.path)
         return CellEvidence(planned, name, record, results, functions, record.facts(), record.artifacts())
-    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise BadInput(f"{name}: the cell's record is malformed: {error!r}") from None
 
 
 def _functions(cell: Path) -> tuple[Function, ...]:
     """What the boots of the cell have seen of each function: that it ran in one of them is enough."""
     found: dict[tuple[int, str, str], Function] = {}
     for path in sorted(cell.glob(f"boot-*/{executed.FILE}")):
-        for row in json.loads(path.read_bytes()):
+        for row in json.loads(read(path)):
             one = Function(**row)
             key = (one.patch, one.path, one.function)
             if key not in found or found[key].state != executed.RUN:

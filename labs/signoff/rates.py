@@ -11,6 +11,7 @@ from scipy.stats import binomtest, fisher_exact
 from labs.invariant.findings import KINDS
 from labs.report.record import CaseResult
 from labs.signoff.evidence import Evidence
+from labs.untrusted import reading
 
 CONFIDENCE = 0.95
 LEVEL = 0.01  # of a chance that is not believed
@@ -44,7 +45,7 @@ def shares(evidence: Evidence) -> list[Share]:
         for pair in evidence.pairs
         for cell in pair
         for result in cell.results
-        for counted in _counted(result)
+        for counted in _counts(result)
     ]
     wrong = {(share.case, share.what) for share in found if share.wrong}
     return [share for share in found if (share.case, share.what) in wrong]
@@ -53,6 +54,16 @@ def shares(evidence: Evidence) -> list[Share]:
 def _share(cell: str, purpose: str, case: str, what: str, wrong: int, seen: int) -> Share:
     interval = binomtest(wrong, seen).proportion_ci(CONFIDENCE, "exact")
     return Share(cell, purpose, case, what, wrong, seen, float(interval.low), float(interval.high))
+
+
+def _counts(result: CaseResult) -> list[tuple[str, int, int]]:
+    """As `_counted`; BadInput where they are no counts."""
+    with reading(f"{result.case}: its counts are none"):
+        counted = list(_counted(result))
+        for what, wrong, seen in counted:
+            if not 0 <= wrong <= seen:
+                raise ValueError(f"{wrong} of {seen} {what}")
+        return counted
 
 
 def _counted(result: CaseResult) -> Iterator[tuple[str, int, int]]:
@@ -84,7 +95,7 @@ def chance(more: Iterable[CaseResult], fewer: Iterable[CaseResult]) -> float | N
     """
     tables: dict[str, Counter[str]] = {}
     for side, results in (("more", more), ("fewer", fewer)):
-        for what, wrong, seen in (counted for result in results for counted in _counted(result)):
+        for what, wrong, seen in (counted for result in results for counted in _counts(result)):
             tables.setdefault(what, Counter()).update({f"{side} wrong": wrong, f"{side} right": seen - wrong})
     values = [
         fisher_exact([[t["more wrong"], t["more right"]], [t["fewer wrong"], t["fewer right"]]], "greater").pvalue

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from labs.errors import BadInput
+from labs.errors import BadInput, LabError
 from labs.judged import Reader
 from labs.report.record import CaseResult
 from labs.report.session import source_digest
-from labs.signoff.document import NAME, document
-from labs.signoff.evidence import CellEvidence, gather
+from labs.report.text import clean
+from labs.signoff.document import NAME, document, files
+from labs.signoff.evidence import CellEvidence, astray, gather
 from labs.signoff.plan import FILE
-from labs.store import file_digest
+from labs.signoff.reason import REFUSED, SIGNED, UNPROVEN
+from labs.untrusted import read, reading
 
-LIMIT = 64 << 20  # bytes of a sign-off.json
+LIMIT = 32 << 20  # bytes of a sign-off.json
 MOST = 50  # differences that are told
 
 
@@ -34,9 +36,10 @@ class Verified:
 
 def find_folder(path: Path, record: Path | None, name: str) -> Path:
     """Where the evidence of a sign-off.json is: what was named, or beside the file, or in records/."""
-    for folder in (record, path.parent, Path("records") / Path(name).name):
-        if folder and (folder / FILE).is_file():
-            return folder
+    with reading(f"{path}: its evidence is not found"):
+        for folder in (record, path.parent, Path("records") / Path(name).name):
+            if folder and (folder / FILE).is_file():
+                return folder
     raise BadInput(f"{path}: its evidence is not beside it", mend="give --record FOLDER, which holds plan.json")
 
 
@@ -45,38 +48,39 @@ def load(path: Path) -> dict[str, Any]:
     try:
         if path.is_dir():
             path = path / NAME
-        if path.stat().st_size > LIMIT:
-            raise BadInput(f"{path}: larger than {LIMIT >> 20} MiB: this is no sign-off")
-        made = json.loads(path.read_bytes())
+        made = json.loads(read(path.resolve(), LIMIT))
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}", mend="name a sign-off.json") from None
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path}: is no JSON: {error}") from None
-    if not isinstance(made, dict) or "decision" not in made:
+    if not isinstance(made, dict) or made.get("decision") not in (SIGNED, UNPROVEN, REFUSED):
         raise BadInput(f"{path}: is no sign-off.json", mend="name the one that labs signoff has written")
     return made
 
 
 def verify(claimed: Mapping[str, Any], folder: Path) -> Verified:
     """Compare a document with its evidence. Nothing that is wrong with the evidence raises: it is a difference."""
-    differences = list(_files(claimed.get("files"), folder))
+    signed_files = claimed.get("files")
+    differences = astray(folder) or list(_files(signed_files, folder))  # what leads elsewhere is told, and never opened
     verdicts, unseen = 0, []
     try:
-        for cell in gather(folder).cells:
-            for result, said in _judged(cell):
-                verdicts += not said.startswith("?")
-                if said.startswith("?"):
-                    unseen.append(f"{cell.id} {result.case}: {said[1:]}")
-                elif said:
-                    differences.append(f"{cell.run}/{cell.id}: {result.case}: {said}")
-        differences += differing(dict(claimed), document(folder), "")
-    except BadInput as error:
+        with reading(str(folder)):
+            for cell in gather(folder).cells:
+                for result, said in _judged(cell):
+                    verdicts += not said.startswith("?")
+                    if said.startswith("?"):
+                        unseen.append(f"{cell.id} {result.case}: {said[1:]}")
+                    elif said:
+                        differences.append(f"{cell.run}/{cell.id}: {result.case}: {said}")
+            differences += differing(dict(claimed), document(folder), "")
+    except LabError as error:
         differences.append(str(error))
     code = source_digest()
     asked = claimed.get("asked")
     signed = asked.get("test_code") if isinstance(asked, dict) else None
     notes = [] if signed == code else [f"judged by other code than signed with: {code} here, {signed} there"]
-    return Verified(len(claimed.get("files") or ()), verdicts, tuple(differences), tuple(unseen), tuple(notes))
+    told = (tuple(dict.fromkeys(map(clean, lines))) for lines in (differences, unseen, notes))
+    return Verified(len(signed_files) if isinstance(signed_files, dict) else 0, verdicts, *told)
 
 
 def _files(claimed: object, folder: Path) -> Iterator[str]:
@@ -84,13 +88,11 @@ def _files(claimed: object, folder: Path) -> Iterator[str]:
     if not isinstance(claimed, dict):
         yield "files: not there"
         return
+    found = dict(files(folder))
     for name, told in claimed.items():
-        path = folder / str(name)
-        if Path(name).is_absolute() or not path.resolve().is_relative_to(folder.resolve()):
-            yield f"files: {name}: leads out of the record"
-        elif not path.is_file():
+        if name not in found:
             yield f"{name}: the file is missing"
-        elif not isinstance(told, dict) or file_digest(path) != told.get("sha256"):
+        elif not isinstance(told, dict) or found[name]["sha256"] != told.get("sha256"):
             yield f"{name}: the file's bytes are not those that were signed"
 
 

@@ -215,3 +215,24 @@ def compare(folder: Path, slower: float = 1.0, boots: int = 10, fails: str = "")
                 run(record, failing)
         run(record, boot)
     return record.path
+
+
+def proof(folder: Path, caught: int = 20, alarms: int = 0, source: str = "code") -> None:
+    """What labs prove leaves, of one defect booted 20 times."""
+    boots = []
+    for number in range(20):
+        outcome = "fail" if number < caught else "pass"
+        sight = {
+            "case": "c",
+            "invariant": "new invariant",
+            "outcome": outcome,
+            "reason": "",
+            "seconds": 1,
+            "operations": 1,
+        }
+        boots.append({"defect": "d", "on": True, "number": number, "seed": number, "sights": [sight]})
+    (folder / "proof").mkdir()
+    row = {"invariant": "new invariant", "defect": "d", "boots": 20, "alarms": alarms}
+    (folder / "proof/prove.json").write_text(json.dumps({"defects": [row, {**row, "invariant": ""}]}))
+    (folder / "proof/plan.json").write_text(json.dumps({"source": source}))
+    (folder / "proof/boots.jsonl").write_text("".join(json.dumps(boot) + "\n" for boot in boots))

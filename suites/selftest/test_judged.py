@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labs import judged
+from labs import judged, untrusted
 from labs.console import scan
 from labs.errors import BadInput
 from labs.invariant.atomicity import linearizable, no_lost_update
@@ -195,14 +195,31 @@ def test_no_pickle_is_ever_read(tmp_path: Path) -> None:
         Reader(tmp_path).judge(path)
 
 
+@pytest.mark.filterwarnings("ignore:Data type alias")  # one of the flips
+def test_any_flipped_bit_of_columns_is_refused_or_judged(tmp_path: Path) -> None:
+    path = judged.save(VERDICTS["latency"]().call, Context(), tmp_path, "c", "")
+    arrays = (tmp_path / path).with_name(Path(path).name.replace(".json.gz", ".npz"))
+    whole = arrays.read_bytes()
+    refused = 0
+    for at in range(len(whole) * 8):
+        data = bytearray(whole)
+        data[at // 8] ^= 1 << at % 8
+        arrays.write_bytes(data)
+        try:
+            Reader(tmp_path).judge(path)
+        except BadInput:
+            refused += 1
+    assert refused > len(whole)
+
+
 def test_a_file_that_unpacks_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = changed(tmp_path, "histories/a.npz", "histories/a.npz")
     with zipfile.ZipFile(tmp_path / "histories/a.npz") as archive:
         size = sum(member.file_size for member in archive.infolist())
-    monkeypatch.setattr(judged, "LIMIT", size - 1)
+    monkeypatch.setattr(untrusted, "COLUMNS", size - 1)
     with pytest.raises(BadInput, match="unpacks to more than"):
         Reader(tmp_path).judge(path)
-    monkeypatch.setattr(judged, "LIMIT", 10)
+    monkeypatch.setattr(untrusted, "JSON", 10)
     with pytest.raises(BadInput, match="unpacks to more than"):
         Reader(tmp_path).judge(path)
 

@@ -23,7 +23,7 @@ from labs.signoff.evidence import place
 from labs.signoff.plan import EXTRA, Plan
 from labs.signoff.rates import chance
 from labs.signoff.reason import REFUSED, SIGNED, UNPROVEN
-from suites.selftest.signing import FUNCTIONS, LOST, NEVER_RUN, PATCH_ID, CellSpec, compare, specs, write
+from suites.selftest.signing import FUNCTIONS, LOST, NEVER_RUN, PATCH_ID, CellSpec, compare, proof, specs, write
 from suites.selftest.test_judged import random_verdict
 
 Document = dict[str, Any]
@@ -395,27 +395,6 @@ def test_shares_have_the_interval_of_what_was_seen(tmp_path: Path) -> None:
     patched = lost["patched"]
     assert (patched["wrong"], patched["low"]) == (0, 0)
     assert patched["high"] == pytest.approx(1 - 0.025 ** (1 / patched["seen"]), rel=1e-6)
-
-
-def proof(folder: Path, caught: int, alarms: int = 0, source: str = "code") -> None:
-    """What labs prove leaves, of one defect booted 20 times."""
-    boots = []
-    for number in range(20):
-        outcome = "fail" if number < caught else "pass"
-        sight = {
-            "case": "c",
-            "invariant": "new invariant",
-            "outcome": outcome,
-            "reason": "",
-            "seconds": 1,
-            "operations": 1,
-        }
-        boots.append({"defect": "d", "on": True, "number": number, "seed": number, "sights": [sight]})
-    (folder / "proof").mkdir()
-    row = {"invariant": "new invariant", "defect": "d", "boots": 20, "alarms": alarms}
-    (folder / "proof/prove.json").write_text(json.dumps({"defects": [row, {**row, "invariant": ""}]}))
-    (folder / "proof/plan.json").write_text(json.dumps({"source": source}))
-    (folder / "proof/boots.jsonl").write_text("".join(json.dumps(boot) + "\n" for boot in boots))
 
 
 @pytest.mark.parametrize(("caught", "alarms", "held"), [(20, 0, True), (19, 0, True), (18, 0, False), (20, 1, False)])

@@ -151,11 +151,11 @@ def test_a_verdict_without_raw_evidence_is_named(folder: Path) -> None:
 def test_files_that_lead_out_of_the_record_are_not_read(folder: Path) -> None:
     one = {"sha256": "0" * 64, "bytes": 1}
     told = edited(folder, lambda whole: whole["files"].update({"../../etc/passwd": one, "/etc/passwd": one}))
-    assert sum("leads out of the record" in line for line in told) == 2
+    assert sum(line.endswith("/etc/passwd: the file is missing") for line in told) == 2
     (path,) = folder.glob("cells/*base/*/6.1_runc_base/cell.json")
     path.unlink()
     path.symlink_to("/etc/passwd")
-    assert any("leads out of the record" in line for line in differences(folder))
+    assert any("may lead out of the record" in line for line in differences(folder))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "nothing", "[" * 100_000])
