@@ -28,7 +28,7 @@ from labs.signoff.document import NAME, Document, document, encoded
 from labs.signoff.page import write_page
 from labs.signoff.plan import SUITES, Plan, copy_patches, planned
 from labs.signoff.reason import REFUSED, SIGNED, UNPROVEN
-from labs.signoff.verify import MOST, find_folder, load, verify
+from labs.signoff.verify import MOST, find_folder, load, renderings, verify
 from labs.signoff.words import write_words
 from labs.source.debian import Archive
 from labs.store import Store, file_digest
@@ -169,7 +169,8 @@ def show(made: Document, folder: Path) -> None:
 @click.option("--record", type=a_path, metavar="FOLDER", help="The sign-off's folder of evidence, if not beside it.")
 @click.option("--key", type=a_path, metavar="PUBLIC", help="It must be signed with the private half of this key.")
 def verify_(path: Path, record: Path | None, key: Path | None) -> None:
-    """Compute every verdict, figure and the decision again from the evidence. Exit 1 where anything differs.
+    """Compute every verdict, figure and the decision again from the evidence, and then what stands beside
+    sign-off.json for people and CI. Exit 1 where anything differs.
 
     Needs no guest and no network.
 
@@ -179,7 +180,7 @@ def verify_(path: Path, record: Path | None, key: Path | None) -> None:
     made = load(path)
     folder = find_folder(path, record, _evidence(made))
     found = verify(made, folder)
-    differences = [*_signature(path, key), *found.differences]
+    differences = [*_signature(path, key), *(found.differences or renderings(path, made, folder))]
     for line in differences[:MOST]:
         print(line)
     if len(differences) > MOST:

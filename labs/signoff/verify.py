@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from labs.report.session import source_digest
 from labs.report.text import clean
 from labs.signoff.document import NAME, document, files
 from labs.signoff.evidence import CellEvidence, astray, gather
+from labs.signoff.page import render
 from labs.signoff.plan import FILE
 from labs.signoff.reason import REFUSED, SIGNED, UNPROVEN
+from labs.signoff.words import junit, markdown
+from labs.store import file_digest
 from labs.untrusted import read, reading
 
 LIMIT = 32 << 20  # bytes of a sign-off.json
@@ -81,6 +85,27 @@ def verify(claimed: Mapping[str, Any], folder: Path) -> Verified:
     notes = [] if signed == code else [f"judged by other code than signed with: {code} here, {signed} there"]
     told = (tuple(dict.fromkeys(map(clean, lines))) for lines in (differences, unseen, notes))
     return Verified(len(signed_files) if isinstance(signed_files, dict) else 0, verdicts, *told)
+
+
+def renderings(path: Path, made: Mapping[str, Any], folder: Path) -> list[str]:
+    """What people and CI read beside a sign-off.json, where it is other than that gives; one mailed alone has none."""
+    digest = file_digest(path)
+    again: dict[str, Callable[[], bytes]] = {
+        "sign-off.html": lambda: render(made, digest, folder).encode(),
+        "sign-off.md": lambda: markdown(made, digest).encode(),
+        "junit.xml": lambda: junit(made),
+    }
+    return [told for name, make in again.items() if (told := _rendered(path.with_name(name), make, folder))]
+
+
+def _rendered(path: Path, make: Callable[[], bytes], folder: Path) -> str:
+    if not os.path.lexists(path):
+        return f"{path.name}: the file is missing" if path.parent.resolve() == folder.resolve() else ""
+    try:
+        with reading(path.name):
+            return "" if read(path, LIMIT) == make() else f"{path.name}: is not what the sign-off gives"
+    except LabError as error:
+        return str(error)
 
 
 def _files(claimed: object, folder: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 
 from labs.errors import BadInput
 from labs.signoff import signature
+from labs.signoff.command import copy as copy_files
 from labs.signoff.command import verify_, write
 from labs.signoff.document import NAME, document
 from labs.signoff.verify import find_folder, load, verify
@@ -236,6 +237,37 @@ def test_verify_says_what_it_has_done(folder: Path) -> None:
     assert code == 1
     assert re.search(r"\.npz: the file's bytes are not those that were signed$", text, re.M)
     assert "differs: not proven" in text
+
+
+RENDERINGS = ["sign-off.html", "sign-off.md", "junit.xml"]
+
+
+@pytest.mark.parametrize("name", RENDERINGS)
+def test_what_people_read_is_compared_too(folder: Path, name: str) -> None:
+    path = folder / name
+    text = path.read_text()
+    path.write_text(text.replace("not proven", "signed", 1))
+    assert ask(str(folder))[0] == 1 and f"{name}: is not what the sign-off gives" in ask(str(folder))[1]
+    path.write_text(text)
+    path.rename(folder.with_name(name))
+    assert f"{name}: the file is missing" in ask(str(folder))[1]
+    path.symlink_to(folder.with_name(name))
+    code, told = ask(str(folder))
+    assert code == 1 and "may lead out of the record" in told
+
+
+def test_what_people_read_is_compared_where_it_was_copied_to(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    copy_files(folder, out)
+    asked = [str(out / NAME), "--record", str(folder)]
+    assert ask(*asked)[0] == 0
+    (out / "sign-off.md").write_text("signed")
+    assert ask(*asked)[0] == 1 and "sign-off.md: is not what the sign-off gives" in ask(*asked)[1]
+    for name in RENDERINGS:
+        (out / name).unlink()
+    assert ask(*asked)[0] == 0
+    (out / "junit.xml").symlink_to(folder / "junit.xml")
+    assert ask(*asked)[0] == 1 and "junit.xml: OSError" in ask(*asked)[1]
 
 
 def test_a_signature_is_checked(folder: Path, key: Path, tmp_path: Path) -> None:
