@@ -38,6 +38,12 @@ class Row:
     def proven(self) -> bool:
         return self.boots > 0 and self.caught >= WANTED * self.boots and not self.alarms
 
+    @property
+    def missed(self) -> str:
+        """Why it proves nothing."""
+        off = f", and broken in {self.alarms} of {self.off} with it off" if self.alarms else ""
+        return f"{self.defect} caught in {self.caught} of {self.boots} boots{off}"
+
 
 def _interval(hits: int, trials: int) -> tuple[float, float]:
     """Wilson's: holds its confidence for few trials and for rates near 1 too."""
@@ -57,22 +63,24 @@ class Clean:
 
 def against(defect: Defect, boots: Sequence[Boot]) -> list[Row]:
     """The defect's rows: first that of all its invariants together, then one for each that was judged or named."""
-    mine = [boot for boot in boots if boot.defect == defect.name and not boot.trouble]
-    together = _row("", defect, mine, defect.breaks)
-    return [together, *(_row(name, defect, mine, (name,)) for name in defect.breaks)]
+    together = row("", defect.name, boots, defect.breaks, defect.caught)
+    return [together, *(row(name, defect.name, boots, (name,), defect.caught) for name in defect.breaks)]
 
 
-def _row(name: str, defect: Defect, boots: Sequence[Boot], invariants: Sequence[str]) -> Row:
+def row(name: str, defect: str, boots: Sequence[Boot], invariants: Sequence[str], outcomes: Sequence[str]) -> Row:
+    """What the defect's boots say of some invariants together, each caught where it has one of the outcomes."""
+    mine = [boot for boot in boots if boot.defect == defect and not boot.trouble]
+
     def shown(boot: Boot, outcomes: Sequence[str]) -> list[Sight]:
         return [sight for sight in boot.sights if sight.invariant in invariants and sight.outcome in outcomes]
 
-    on, off = [boot for boot in boots if boot.on], [boot for boot in boots if not boot.on]
-    caught = [found for boot in on if (found := shown(boot, defect.caught))]
+    on, off = [boot for boot in mine if boot.on], [boot for boot in mine if not boot.on]
+    caught = [found for boot in on if (found := shown(boot, outcomes))]
     alarms = sum(bool(shown(boot, ("fail",))) for boot in off)
     low, high = _interval(len(caught), len(on)) if on else (0.0, 1.0)
     seconds = median([min(sight.seconds for sight in found) for found in caught]) if caught else 0.0
     operations = median([min(found, key=lambda sight: sight.seconds).operations for found in caught]) if caught else 0.0
-    return Row(name, defect.name, len(on), len(caught), low, high, seconds, operations, len(off), alarms)
+    return Row(name, defect, len(on), len(caught), low, high, seconds, operations, len(off), alarms)
 
 
 def clean(boots: Iterable[Boot]) -> list[Clean]:
@@ -96,22 +104,27 @@ def clean(boots: Iterable[Boot]) -> list[Clean]:
 @dataclass(frozen=True)
 class Status:
     """Where one invariant stands: `proven` with what broke it, `unproven`, `not judged` here, as latency is under
-    emulation, or `alarmed` without cause."""
+    emulation, or `alarmed` without cause. One defect that it misses, `missed`, is enough for `unproven`."""
 
     invariant: str
     status: str
     by: tuple[str, ...]
+    missed: tuple[str, ...]
     boots: int  # clean ones that judged it
     alarms: int
 
 
 def statuses(cleans: Sequence[Clean], rows: Sequence[Row], recorded: Mapping[str, tuple[int, int]]) -> list[Status]:
-    """Each invariant by the defects that broke it, or by `recorded` faulty outcomes (planted, caught), all caught."""
+    """Each invariant by all defects that must break it, and by all `recorded` faulty outcomes (planted, caught)."""
     told = []
     for one in cleans:
-        by = [row.defect for row in rows if row.invariant == one.invariant and row.proven]
+        mine = [row for row in rows if row.invariant == one.invariant and (row.boots or row.off)]
         planted, caught = recorded.get(one.invariant, (0, 0))
-        by += [f"{planted} recorded faults"] if planted and caught == planted else []
-        status = "alarmed" if one.alarms else "proven" if by else "unproven" if one.boots else "not judged"
-        told.append(Status(one.invariant, status, tuple(by), one.boots, one.alarms))
+        by = [row.defect for row in mine if row.proven] + [f"{planted} recorded faults"] * (0 < planted == caught)
+        missed = [row.missed for row in mine if not row.proven]
+        missed += [f"{planted - caught} of {planted} recorded faults"] * (caught < planted)
+        alarmed = one.alarms or any(row.alarms for row in mine)
+        held = "proven" if by and not missed else "unproven"
+        status = "alarmed" if alarmed else held if one.boots else "not judged"
+        told.append(Status(one.invariant, status, tuple(by), tuple(missed), one.boots, one.alarms))
     return told

@@ -128,7 +128,7 @@ def take_proof(proof: Path, folder: Path) -> None:
     (folder / PROOF).mkdir()
     for name in (RESULT, ASKED, LOG):
         shutil.copyfile(proof / name, folder / PROOF / name)
-    proven(folder)
+    proven(folder, ())
 
 
 def write(folder: Path, key: Path | None) -> Document:

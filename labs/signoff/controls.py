@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,14 @@ from labs.model.act import Told
 from labs.model.driver import explained
 from labs.probe.history import READ, WRITE, Register
 from labs.promise.faults import shortened, tally
-from labs.prove.boots import Boot, Log
-from labs.prove.tally import WANTED
+from labs.prove.boots import Log
+from labs.prove.tally import Clean, Row, clean, row
 from labs.signoff.evidence import CellEvidence, Evidence, violated
 from labs.untrusted import read, reading
 
 Arguments = dict[str, Any]
 PROOF, RESULT, ASKED = "proof", "prove.json", "plan.json"  # what labs prove has left, if it was given
+LEAST = 20  # boots of a proof with a defect, and as many without any: fewer prove nothing
 OOPS = "[  999.000000] BUG: kernel NULL pointer dereference, address: 0000000000000000\n"
 
 
@@ -58,36 +59,56 @@ def controls(evidence: Evidence) -> list[Control]:
         for result in patched.results
         if result.outcome == "pass" and result.verdict
     )
-    found = [*_cells(evidence), *_bases(evidence), *proven(evidence.folder), *_planted(evidence)]
+    tested = {(cell.planned.cell.kernel, cell.planned.cell.runtime) for _, cell in evidence.pairs}
+    found = [*_cells(evidence), *_bases(evidence), *proven(evidence.folder, tested), *_planted(evidence)]
     return [one for invariant in invariants for one in found if one.invariant == invariant]
 
 
-def proven(folder: Path) -> list[Control]:
-    """What a proof in the sign-off's folder says, counted again boot by boot; BadInput when it is malformed."""
+def proven(folder: Path, tested: Collection[tuple[str, str]]) -> list[Control]:
+    """What a proof in the sign-off's folder says, counted again boot by boot; BadInput when it is malformed. Of another
+    kernel and runtime than those that were `tested` it proves nothing."""
     path = folder / PROOF / RESULT
     if not path.is_file():
         return []
     with reading(f"{PROOF}/{RESULT}: is malformed"):
         rows = json.loads(read(path))["defects"]
         boots = Log.open(path.parent).boots
-        return [_row(row, boots) for row in rows if row["invariant"] and row["boots"]]
+        asked = _asked(folder)
+        of = (str(asked["kernel"]), str(asked["runtime"]))
+        other = "" if of in tested else f"; it is of kernel {of[0]} and runtime {of[1]}, which are not tested here"
+        named = dict.fromkeys((str(one["invariant"]), str(one["defect"])) for one in rows if one["invariant"])
+        quiet = {one.invariant: one for one in clean(boots)}
+        return [
+            _row(name, row(name, defect, boots, (name,), _caught(defect)), quiet.get(name), other)
+            for name, defect in named
+            if any(boot.defect == defect for boot in boots)
+        ]
 
 
 def proof_code(folder: Path) -> str:
     """The digest of the code that a proof was made with; '' where there is no proof."""
-    path = folder / PROOF / ASKED
     with reading(f"{PROOF}/{ASKED}: is malformed"):
-        return str(json.loads(read(path))["source"]) if path.is_file() else ""
+        return str(_asked(folder)["source"]) if (folder / PROOF / ASKED).is_file() else ""
 
 
-def _row(row: dict[str, Any], boots: Sequence[Boot]) -> Control:
-    """A row of prove.json, counted again from its boots: as caught as `labs prove` asks for, or not."""
-    known = {one.id for one in known_defects()} & set(row["defect"].split(" + "))
-    caught = ("fail", "known") if known else ("fail",)  # of a defect that the base has by itself
-    on = [boot for boot in boots if boot.defect == row["defect"] and boot.on and not boot.trouble]
-    seen = [boot for boot in on if any(s.invariant == row["invariant"] and s.outcome in caught for s in boot.sights)]
-    how = f"labs prove: {row['defect']} caught in {len(seen)} of {len(on)} boots"
-    return Control(str(row["invariant"]), how, 1, int(bool(on) and len(seen) >= WANTED * len(on) and not row["alarms"]))
+def _asked(folder: Path) -> dict[str, Any]:
+    asked: dict[str, Any] = json.loads(read(folder / PROOF / ASKED))
+    return asked
+
+
+def _caught(defect: str) -> tuple[str, ...]:
+    """The outcomes that show a defect: one that the base has by itself is in the table of known ones."""
+    known = {one.id for one in known_defects()} & set(defect.split(" + "))
+    return ("fail", "known") if known else ("fail",)
+
+
+def _row(invariant: str, on: Row, quiet: Clean | None, other: str) -> Control:
+    """One invariant against one defect: as caught as `labs prove` asks for, in enough boots, and quiet in as many."""
+    boots, alarms = (quiet.boots, quiet.alarms) if quiet else (0, 0)
+    how = f"labs prove: {on.defect} caught in {on.caught} of {on.boots} boots"
+    how += f", false alarms in {on.alarms + alarms} of {on.off + boots} without it"
+    few = f"; {LEAST} of each are needed" if min(on.boots, boots) < LEAST else ""
+    return Control(invariant, how + few + other, 1, int(on.proven and not (alarms or few or other)))
 
 
 def _bases(evidence: Evidence) -> Iterator[Control]:

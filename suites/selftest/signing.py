@@ -27,6 +27,8 @@ from labs.invariant.verdict import Verdict
 from labs.matrix import Cell
 from labs.probe.history import History, Register
 from labs.probe.samples import Measure, Samples
+from labs.prove import boots as proving
+from labs.prove.boots import Sight
 from labs.report.record import CaseResult, Run
 from labs.series import read
 from labs.signoff.evidence import place
@@ -217,22 +219,26 @@ def compare(folder: Path, slower: float = 1.0, boots: int = 10, fails: str = "")
     return record.path
 
 
-def proof(folder: Path, caught: int = 20, alarms: int = 0, source: str = "code") -> None:
-    """What labs prove leaves, of one defect booted 20 times."""
-    boots = []
-    for number in range(20):
-        outcome = "fail" if number < caught else "pass"
-        sight = {
-            "case": "c",
-            "invariant": "new invariant",
-            "outcome": outcome,
-            "reason": "",
-            "seconds": 1,
-            "operations": 1,
-        }
-        boots.append({"defect": "d", "on": True, "number": number, "seed": number, "sights": [sight]})
+def proof(
+    folder: Path,
+    caught: int = 20,
+    *,
+    boots: int = 20,
+    off: Sequence[str] = (),
+    clean: Sequence[str] = ("pass",) * 20,
+    **asked: str,
+) -> None:
+    """What labs prove leaves, of one defect: caught in so many of its boots, and the outcomes of those without it."""
+
+    def boot(defect: str, number: int, outcome: str, on: bool = False) -> str:
+        sight = Sight("c", "new invariant", outcome, "", 1, 1)
+        return json.dumps(asdict(proving.Boot(defect, on, number, number, sights=(sight,)))) + "\n"
+
+    lines = [boot("d", number, "fail" if number < caught else "pass", on=True) for number in range(boots)]
+    lines += [boot("d", number, outcome) for number, outcome in enumerate(off)]
+    lines += [boot("", number, outcome) for number, outcome in enumerate(clean)]
+    row = {"invariant": "new invariant", "defect": "d", "boots": boots, "alarms": 0}
     (folder / "proof").mkdir()
-    row = {"invariant": "new invariant", "defect": "d", "boots": 20, "alarms": alarms}
     (folder / "proof/prove.json").write_text(json.dumps({"defects": [row, {**row, "invariant": ""}]}))
-    (folder / "proof/plan.json").write_text(json.dumps({"source": source}))
-    (folder / "proof/boots.jsonl").write_text("".join(json.dumps(boot) + "\n" for boot in boots))
+    (folder / "proof/plan.json").write_text(json.dumps({"source": "code", "kernel": "6.1", "runtime": "runc", **asked}))
+    (folder / "proof/boots.jsonl").write_text("".join(lines))

@@ -107,6 +107,26 @@ def test_invariants_are_proven_unproven_or_alarmed() -> None:
     assert [(one.status, one.boots) for one in statuses(clean(mute), [], {})] == [("not judged", 0)]
 
 
+def test_one_defect_that_is_missed_is_enough_for_unproven() -> None:
+    judged = clean([Boot(CLEAN, False, n, n, sights=(sight("pass"),)) for n in range(3)])
+    other = replace(TORN, name="other")
+    caught = boots(["fail"] * 20)
+
+    def stands(more: Sequence[Boot], recorded: tuple[int, int] = (0, 0)) -> tuple[str, tuple[str, ...]]:
+        rows = [row for defect in (TORN, other) for row in against(defect, [*caught, *more])]
+        (told,) = statuses(judged, rows, {"register": recorded})
+        assert told.by[:1] == ("torn",)
+        return told.status, told.missed
+
+    assert stands([]) == ("proven", ())  # the other one was not asked for
+    assert stands(boots(["pass"] * 20, defect="other")) == ("unproven", ("other caught in 0 of 20 boots",))
+    assert stands(boots(["fail"] * 18 + ["pass"] * 2, defect="other"))[0] == "unproven"
+    assert stands([], (9, 8)) == ("unproven", ("1 of 9 recorded faults",))
+    alarmed = [*boots(["fail"] * 20, defect="other"), *boots(["pass", "fail"], defect="other", on=False)]
+    why = "other caught in 20 of 20 boots, and broken in 1 of 2 with it off"
+    assert stands(alarmed) == ("alarmed", (why,))
+
+
 def prover(tmp_path: Path, answers: Sequence[Any]) -> Prover:
     """A prover whose sessions give these outcomes, or raise, one after the other."""
     left = list(answers)

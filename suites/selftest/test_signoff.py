@@ -397,29 +397,60 @@ def test_shares_have_the_interval_of_what_was_seen(tmp_path: Path) -> None:
     assert patched["high"] == pytest.approx(1 - 0.025 ** (1 / patched["seen"]), rel=1e-6)
 
 
-@pytest.mark.parametrize(("caught", "alarms", "held"), [(20, 0, True), (19, 0, True), (18, 0, False), (20, 1, False)])
-def test_a_proof_of_many_boots_is_a_control(tmp_path: Path, caught: int, alarms: int, held: bool) -> None:
+QUIET, FEW = ", false alarms in 0 of 20 without it", "; 20 of each are needed"
+ELSE = ", which are not tested here"
+
+
+@pytest.mark.parametrize(
+    ("given", "how", "held"),
+    [
+        ({"caught": 20}, f"20 of 20 boots{QUIET}", True),
+        ({"caught": 19}, f"19 of 20 boots{QUIET}", True),
+        ({"caught": 18}, f"18 of 20 boots{QUIET}", False),
+        ({"off": ["pass"]}, "20 of 20 boots, false alarms in 0 of 21 without it", True),
+        ({"off": ["fail"]}, "20 of 20 boots, false alarms in 1 of 21 without it", False),
+        ({"clean": ["pass"] * 19 + ["fail"]}, "20 of 20 boots, false alarms in 1 of 20 without it", False),
+        ({"boots": 19}, f"19 of 19 boots{QUIET}{FEW}", False),
+        ({"clean": ["pass"] * 19}, f"20 of 20 boots, false alarms in 0 of 19 without it{FEW}", False),
+        (
+            {"clean": ["inconclusive"] * 20},
+            "20 of 20 boots, false alarms in 0 of 0 without it; 20 of each are needed",
+            False,
+        ),
+        (
+            {"kernel": "7.3"},
+            f"20 of 20 boots{QUIET}; it is of kernel 7.3 and runtime runc{ELSE}",
+            False,
+        ),
+        (
+            {"runtime": "crun"},
+            f"20 of 20 boots{QUIET}; it is of kernel 6.1 and runtime crun{ELSE}",
+            False,
+        ),
+    ],
+)
+def test_a_proof_of_many_boots_is_a_control(tmp_path: Path, given: dict[str, Any], how: str, held: bool) -> None:
     cells, case = specs(), "alone.write_latency[cpu.max]"
     for name in ("base", "patched"):
         cells[name].outcomes[case] = CaseResult(case, "pass", Verdict("new invariant", "pass", ""))
     folder = write(tmp_path / "x", cells)
     assert against(document(folder))[0][1] == "controls"
-    proof(folder, caught, alarms)
+    proof(folder, **given)
     made = document(folder)
     assert (against(made) == []) == held
-    assert f"labs prove: d caught in {caught} of 20 boots" in [one["how"] for one in made["controls"]]
+    assert f"labs prove: d caught in {how}" in [one["how"] for one in made["controls"]]
 
 
 def test_a_proof_by_other_code_proves_nothing(tmp_path: Path) -> None:
     folder = write(tmp_path / "x", specs())
-    proof(folder, 20, source="other")
+    proof(folder, source="other")
     assert one_reason(document(folder)) == (UNPROVEN, "controls", "the proof was made by other code: other, not code")
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"defects": [1]}'])
 def test_a_proof_that_is_none_is_told(tmp_path: Path, text: str) -> None:
     folder = write(tmp_path / "x", specs())
-    proof(folder, 20)
+    proof(folder)
     (folder / "proof/prove.json").write_text(text)
     with pytest.raises(BadInput, match=r"proof/prove\.json: is malformed"):
         document(folder)
