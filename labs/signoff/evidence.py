@@ -15,9 +15,10 @@ from labs.errors import BadInput
 from labs.executed import Function
 from labs.report.record import SAFE_NAME, CaseResult, CellRecord, Run
 from labs.signoff.plan import BASE, CONTROL, EXTRA, FILE, PATCHED, Plan, Planned
-from labs.untrusted import read, reading
+from labs.untrusted import LINES, read, reading
 
 VIOLATED = ("fail", "known")
+LARGEST = 1 << 30  # bytes of a file: a kernel may say much
 # What CellRecord.link_console makes, the second if it is cut short, and what that stands for.
 CONSOLE = re.compile(r"(console\.log|\.console\.[0-9a-f]{8}) -> boot-[0-9]+/console\.log")
 
@@ -112,25 +113,25 @@ def gather(folder: Path) -> Evidence:
 
 
 def astray(folder: Path) -> list[str]:
-    """What is neither a file nor a folder: of others' links, pipes and devices nobody knows where they lead. A cell's
-    console.log is that of one of its boots."""
-    return [
-        f"{path.relative_to(folder)}: a link, pipe or device may lead out of the record, and is not read"
-        for path in sorted(folder.rglob("*"))
-        if not stat.S_ISREG(mode := path.lstat().st_mode) and not stat.S_ISDIR(mode) and not _console(path)
-    ]
+    """What is no file or folder of the record itself, and why; a cell's console.log is that of one of its boots."""
+    return [f"{path.relative_to(folder)}: {why}" for path in sorted(folder.rglob("*")) if (why := _unfit(path))]
 
 
-def _console(path: Path) -> bool:
-    return path.is_symlink() and bool(CONSOLE.fullmatch(f"{path.name} -> {path.readlink()}"))
+def _unfit(path: Path) -> str:
+    status = path.lstat()
+    if stat.S_ISREG(status.st_mode):
+        return f"larger than {LARGEST >> 20} MiB, and is not read" if status.st_size > LARGEST else ""
+    if stat.S_ISDIR(status.st_mode) or (path.is_symlink() and CONSOLE.fullmatch(f"{path.name} -> {path.readlink()}")):
+        return ""
+    return "a link, pipe or device may lead out of the record, and is not read"
 
 
 def left(folder: Path, name: str, planned: Planned) -> CellEvidence:
     """What one session has left in its place; BadInput when that is malformed."""
-    runs = sorted((folder / name).glob("*/run.json"))
-    if not runs:
-        return CellEvidence(planned, name, None, (), trouble=_last_words(folder / name))
     with reading(f"{name}: the cell's record is malformed"):
+        runs = sorted((folder / name).glob("*/run.json"))
+        if not runs:
+            return CellEvidence(planned, name, None, (), trouble=_last_words(folder / name))
         record = CellRecord(Run.open(runs[-1].parent), planned.id)
         results, functions = tuple(record.results()), _functions(record.path)
         return CellEvidence(planned, name, record, results, functions, record.facts(), record.artifacts())
@@ -151,7 +152,7 @@ def _functions(cell: Path) -> tuple[Function, ...]:
 def _last_words(folder: Path) -> str:
     for name in ("trouble.txt", "pytest.log"):
         path = folder / name
-        if path.exists() and (lines := path.read_text(errors="replace").strip().splitlines()):
+        if path.exists() and (lines := read(path, LINES).decode(errors="replace").strip().splitlines()):
             return lines[-1]
     return "it was never started"
 

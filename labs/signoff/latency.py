@@ -12,6 +12,7 @@ from labs.compare.judge import Comparison
 from labs.compare.record import CompareRecord
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
+from labs.untrusted import read
 
 log = logging.getLogger("labs")
 
@@ -71,4 +72,4 @@ def _nothing(record: CompareRecord) -> Comparison:
 
 def trouble(folder: Path, patched: str) -> str:
     path = folder / FOLDER / patched / TROUBLE
-    return path.read_text(errors="replace").strip() if path.is_file() else ""
+    return read(path).decode(errors="replace").strip() if path.is_file() else ""

@@ -33,6 +33,8 @@ def sign(path: Path, key: Path) -> Path:
 
 def signer(path: Path) -> str:
     """Fingerprint of the key under a file. BadInput when the signature is not this file's."""
+    if not signature_of(path).is_file():
+        raise BadInput(f"{signature_of(path).name}: is no file")
     argv = ["ssh-keygen", "-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(signature_of(path))]
     done = run(argv, Deadline(SECONDS, "checking the signature"), stdin=path.read_bytes(), expect=None)
     found = re.search(r"SHA256:\S+", done.out + done.err)

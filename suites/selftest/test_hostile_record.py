@@ -168,6 +168,27 @@ def test_only_a_boots_own_console_may_be_linked_to(folder: Path, to: str) -> Non
     assert AWAY in verify(load(folder / NAME), folder).differences[0]
 
 
+def test_a_file_without_end_is_told_and_not_read(folder: Path) -> None:
+    os.truncate(one(folder, "*/boot-1/console.log"), 1 << 40)
+    (line,) = verify(load(folder / NAME), folder).differences
+    assert line.endswith("/boot-1/console.log: larger than 1024 MiB, and is not read")
+
+
+def test_the_log_of_a_session_without_a_record_is_bounded(folder: Path) -> None:
+    path = one(folder, "run.json")
+    shutil.rmtree(path.parent)
+    with (path.parents[1] / "pytest.log").open("w") as file:
+        file.truncate(100 << 20)
+    found = verify(load(folder / NAME), folder).differences
+    assert any(line.startswith(f"{BASE}: the cell's record is malformed: ") for line in found), found
+
+
+def test_a_signature_that_is_a_pipe_is_told(folder: Path) -> None:
+    pipe(folder / f"{NAME}.sig")
+    done = CliRunner().invoke(verify_, [str(folder)])
+    assert done.exit_code == 1 and "sign-off.json.sig: is no file" in done.output
+
+
 def test_a_socket_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     with socket.socket(socket.AF_UNIX) as made:
