@@ -351,7 +351,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     config.stash[BOOK].close()
     try:
         plots = importlib.import_module("labs.report.publish")  # brings matplotlib, for which no start should wait
-        plots.publish(run, config.rootpath / config.option.report)
+        plots.publish(run, Path(config.option.report))
     except LabError as error:
         raise pytest.exit.Exception(f"lab error: no report: {error}", returncode=3) from None
     outcomes = [result.outcome for results in run.results().values() for result in results]
@@ -371,7 +371,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         console.print(table(run))
     terminalreporter.write_sep("=", "verdicts")
     terminalreporter.write(capture.get())
-    report = config.rootpath / config.option.report
+    report = Path(config.option.report)
     for path in (report / "index.html", report / "junit.xml", run.path):
         terminalreporter.write_line(os.path.relpath(path, Path.cwd()))
     terminalreporter.write_line(f"again: pytest {shlex.join(config.invocation_params.args)} --seed {run.seed}")

@@ -243,13 +243,15 @@ def boot(
 
 @main.command()
 @click.option("--dry-run", is_flag=True, help="Only tell what would go.")
-@click.option("--record", "records", type=click.Path(path_type=Path), default=Path("records"), show_default=True)
-def clean(dry_run: bool, records: Path) -> None:
+@click.option("--record", "records", type=click.Path(path_type=Path), show_default="records")
+def clean(dry_run: bool, records: Path | None) -> None:
     """Remove the store's entries, records, and leftover guests that carry the lab's mark; nothing else.
 
     Example: labs clean --dry-run
     """
-    for line in cleaning.clean(Store.of_user(), records, dry_run=dry_run):
+    if records and not records.is_dir():
+        raise BadInput(f"{records}: no such folder of records")
+    for line in cleaning.clean(Store.of_user(), records or Path("records"), dry_run=dry_run):
         print(line)
 
 

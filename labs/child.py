@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,11 +38,17 @@ def collect(suites: Sequence[str], cell: Cell) -> list[Case]:
     """The cases of `suites` (folders, files or pytest ids) in a cell, in order; BadInput when there are none."""
     options = [*cell.options, "--cell", cell.id]
     done = run([*PYTEST, "--collect-only", *suites, *options], Deadline(COLLECT_SECONDS, "collecting"), expect=None)
-    nodes = [line for line in done.out.splitlines() if "::" in line and cell.id in line]
-    if not nodes:
+    cases = list(_cases(done.out.splitlines(), cell.id))
+    if not cases:
         said = (done.err or done.out).strip().splitlines() or ["pytest said nothing"]
         raise BadInput(f"{' '.join(suites)}: no test in cell {cell.id}: {said[-1]}", mend="name a folder of suites/")
-    return [Case(node, cell.id, named(node, [cell.id])[1]) for node in nodes]
+    return cases
+
+
+def _cases(lines: Sequence[str], cell: str) -> Iterator[Case]:
+    for line in lines:
+        with contextlib.suppress(ValueError):  # of no cell, as a selftest with an id among its parameters
+            yield Case(line, cell, named(line, [cell])[1])
 
 
 def session(tests: Sequence[str], cell: Cell, folder: Path, seconds: float, options: Sequence[str] = ()) -> Run:

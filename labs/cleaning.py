@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +16,14 @@ from labs.report.record import RUN_FILE
 from labs.run.leftovers import is_held
 from labs.store import Store, remove_tree
 
-BISECT_FILE = "bisect.json"  # marks the folder of a search, with the records of its steps (labs/bisect/report.py)
-PLAN_FILE = "plan.json"  # marks that of a proof (labs/prove) or of a sign-off (labs/signoff); runs of cells have it too
+# What the lab calls its own, and what is in it: nobody else's folder is taken for one. A run; a proof or a sign-off; a
+# search; a comparison; a judgement for git bisect.
+RECORD = re.compile(
+    r"(bisect-|compare-|prove-|signoff-.+-)?\d{8}T\d{6}(\.\d{6})?Z(-[0-9a-f]{4}|-[0-9a-f]{6})?|judge-[a-z0-9_]{8}"
+)
+BISECT_FILE = "bisect.json"
+INSIDE = (RUN_FILE, BISECT_FILE, "plan.json", "compare.json", "steps")
+TEMPORARY = re.compile(r"cgroup-lab-(git-)?([a-z0-9_]{8}|[0-9a-f]{6})")  # as tempfile has it; of a run of cells
 MARK = (b"-name", b"cgroup-lab")  # on every QEMU command line of the lab
 
 
@@ -29,8 +37,8 @@ def clean(store: Store, records: Path, *, dry_run: bool) -> Iterator[str]:
         yield f"{verb} guest with pid {pid}"
     for folder in store.shrink(0, dry_run=dry_run):
         yield f"{verb} {folder}"
-    kept = (RUN_FILE, BISECT_FILE, PLAN_FILE) if records.is_dir() else ()
-    folders = dict.fromkeys(path.parent for name in kept for path in records.glob(f"*/{name}"))
+    folders = [path for path in sorted(records.glob("*/")) if RECORD.fullmatch(path.name) and not path.is_symlink()]
+    folders = [path for path in folders if any((path / name).exists() for name in INSIDE)]
     leftovers = [folder for folder in folders if not is_held(folder)]
     caches = sorted((store.root / "ccache").glob("*"))
     for run in [*caches, *leftovers, *_stale_folders()]:
@@ -55,8 +63,13 @@ def leftover_guests() -> list[int]:
 def _stale_folders() -> list[Path]:
     """Temporary folders of guests whose QEMU no longer runs."""
     running = b"\n".join(_command_lines())
-    folders = Path(tempfile.gettempdir()).glob("cgroup-lab-*")
-    return [f for f in folders if f.lstat().st_uid == os.geteuid() and str(f).encode() not in running]
+    folders = [path for path in Path(tempfile.gettempdir()).iterdir() if TEMPORARY.fullmatch(path.name)]
+    return [f for f in folders if _private(f.lstat()) and str(f).encode() not in running]
+
+
+def _private(status: os.stat_result) -> bool:
+    """As tempfile makes a folder: of this user, and for nobody else."""
+    return stat.S_ISDIR(status.st_mode) and status.st_mode & 0o777 == 0o700 and status.st_uid == os.geteuid()
 
 
 def _command_lines() -> Iterator[bytes]:

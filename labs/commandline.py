@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
+import os
+import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from labs.errors import LabError
+from labs.errors import foreseen
 
 # Commands that bring large libraries (plots, statistics): imported when they are asked for, so that no other waits.
 ON_USE = {
@@ -53,18 +56,33 @@ class Group(click.Group):
         for number in (signal.SIGTERM, signal.SIGINT):  # sessions and guests end, too, also of a shell's background job
             signal.signal(number, signal.default_int_handler)
         try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
+            with printed():
+                return super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
             error.show()
             sys.exit(2)
-        except LabError as error:
-            for line in error.evidence.splitlines()[-20:]:
-                print(f"  | {line}", file=sys.stderr)
-            print(f"labs: {error}", file=sys.stderr)
-            sys.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):
             print("labs: interrupted", file=sys.stderr)
             sys.exit(130)
+        except Exception as error:
+            known = foreseen(error)
+            for line in known.evidence.splitlines()[-20:]:
+                print(f"  | {line}", file=sys.stderr)
+            print(f"labs: {known}", file=sys.stderr)
+            sys.exit(known.exit_code)
+
+
+@contextlib.contextmanager
+def printed() -> Iterator[None]:
+    """What is printed meanwhile has arrived at the end: OSError where it cannot, as on a full disk."""
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python itself would fail in it once more
+            raise
 
 
 def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,6 +106,16 @@ def matrix_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--matrix", type=a_file, metavar="FILE", help="The cells of a matrix file.")(command)
 
 
+def _regex(ctx: click.Context, option: click.Parameter, pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise click.BadParameter(f"{pattern!r}: {error}") from None
+    return pattern
+
+
+signature_option = click.option("--signature", "pattern", default="", metavar="REGEX", callback=_regex,
+                                help="Only failures that match are bad.")  # fmt: skip
 as_json = click.option("--json", "as_json", is_flag=True, help="One JSON array on standard output, nothing else.")
 
 

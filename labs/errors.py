@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import traceback
+
+TRACEBACK = "LABS_TRACEBACK"  # set in the environment: the traceback of what nobody foresaw is shown, too
+
 
 class LabError(Exception):
     """Infrastructure trouble: no boot, no space, no network. Never a verdict on the kernel under test."""
@@ -63,3 +68,16 @@ class DoesNotApply(SeriesFailed):
 
 class DoesNotCompile(SeriesFailed):
     """The base compiles, the patched tree does not."""
+
+
+def foreseen(error: Exception) -> LabError:
+    """Any error as one of the lab's: a path that this user may not use is bad input, all else infrastructure."""
+    if isinstance(error, LabError):
+        return error
+    if os.environ.get(TRACEBACK):
+        traceback.print_exception(error)
+    if isinstance(error, OSError) and error.strerror:
+        kind = BadInput if isinstance(error, PermissionError) else LabError
+        return kind(": ".join(str(part) for part in (error.filename, error.strerror) if part is not None))
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return LabError(what, mend=f"with {TRACEBACK}=1 it is told where")

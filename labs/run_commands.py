@@ -23,6 +23,15 @@ from labs.report.record import Run
 from labs.report.required import NEVER, of_case, read_required, unmet
 
 a_path = click.Path(path_type=Path)
+RECORDS = Path("records")
+
+
+def _runs(named: Sequence[Path]) -> list[Run]:
+    """The runs in these folders; BadInput for one that is not there, as nothing in it would look like success."""
+    for path in named or [RECORDS]:
+        if not path.is_dir():
+            raise BadInput(f"{path}: no such folder", mend="name a run, or a folder of runs")
+    return runs_in(named or [RECORDS])
 
 
 @click.command()
@@ -59,7 +68,7 @@ def summary(
     """
     if signoff and (matrix or set_ or globs):
         raise BadInput("--signoff beside --matrix, --set or --cell", mend="the sign-off file names its matrix and set")
-    runs = runs_in(records or [Path("records")])
+    runs = runs_in(records or [RECORDS]) if signoff or matrix else _runs(records)  # without a run a cell is not-run
     if signoff:
         required = read_required(signoff)
         cells = gather(runs, required.matrix, required.set)
@@ -95,7 +104,7 @@ def history(records: Sequence[Path], pattern: str, flaky: bool, as_json: bool) -
 
     Example: labs history --flaky records
     """
-    found = [one for one in histories(runs_in(records or [Path("records")])) if of_case(one.case, pattern)]
+    found = [one for one in histories(_runs(records)) if of_case(one.case, pattern)]
     shown = [one for one in found if one.flaky or not flaky]
     rows = [
         {"cell": one.cell, "case": one.case, "build_id": one.build_id[:12], "outcomes": one.counts} for one in shown

@@ -26,7 +26,7 @@ from labs.run.leftovers import orphaned
 from labs.run.plan import ARCHIVE_FILE, Plan, load, todo
 from labs.signoff import capsule
 from labs.source.debian import Archive
-from labs.store import Store
+from labs.store import NO_REPORT, Store, usable
 
 
 @dataclass
@@ -49,6 +49,7 @@ class Runbook:
             raise BadInput(f"--boots {options.boots}: no guest at all", mend="1 or more")
         if options.join:
             return _part(options, root, uid)
+        options.report = str(root / options.report)
         rows = _capsuled(options) if options.capsule else _rows(options)
         options.full = options.full or any(row.full for row in rows)
         if options.seed is None:  # the same in every worker
@@ -75,6 +76,7 @@ class Runbook:
             self._found = {found.cell: found}
         else:
             self._found = {cell: prepare.find(cell, self.archive) for cell in self.cells}
+        usable(Path(self.options.report), NO_REPORT)
         self.run = open_run(self.records, self.uid(), plan, command, self.options.seed, self.deselected)
 
     @contextlib.contextmanager

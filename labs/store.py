@@ -26,6 +26,7 @@ from labs.errors import BadInput, LabError, NoSpace
 log = logging.getLogger("labs")
 
 SIZE_CAP = 20 * 2**30  # bytes; beyond it the entries that were used longest ago go
+NO_RECORDS, NO_REPORT = "name another folder with --record", "name another folder with --report"
 SPARE = 32 * 2**20  # bytes; with less than that free, tools of others fail in words of their own
 
 
@@ -50,6 +51,18 @@ def kept_digest(path: Path) -> str:
     return kept.read_text()
 
 
+def usable(folder: Path, mend: str, what: str = "") -> Path:
+    """The folder, made where it is missing and seen to take a file; BadInput with `mend` when it does not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass  # it may be there and not writable, as another user's
+    except OSError as error:
+        kind = NoSpace if error.errno in (errno.ENOSPC, errno.EDQUOT) else BadInput
+        raise kind(f"{what or folder} cannot be used: {error.strerror}", mend=mend) from None
+    return folder
+
+
 class Store:
     """One folder of entries: `<kind>/<hash>/`, each with its `recipe.json`."""
 
@@ -57,14 +70,8 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        try:
-            for part in ("tmp", "locks"):
-                (root / part).mkdir(parents=True, exist_ok=True)
-                with tempfile.TemporaryFile(dir=root / part):
-                    pass  # it may be there and not writable, as another user's
-        except OSError as error:
-            kind = NoSpace if error.errno in (errno.ENOSPC, errno.EDQUOT) else BadInput
-            raise kind(f"store {root} cannot be used: {error.strerror}", mend="set LABS_STORE") from None
+        for part in ("tmp", "locks"):
+            usable(root / part, "set LABS_STORE", f"store {root}")
 
     @classmethod
     def of_user(cls) -> Store:

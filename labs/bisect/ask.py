@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -28,12 +27,12 @@ from labs.bisect.search import Answer, Ask
 from labs.bisect.simulate import simulate
 from labs.bisect.step import Log, Step, read_steps
 from labs.bisect.subset import Subset
-from labs.commandline import show
+from labs.commandline import show, signature_option
 from labs.errors import BadInput, LabError
 from labs.matrix import DEFAULT_KERNEL, DEFAULT_RUNTIME
 from labs.report.text import clean
 from labs.source.debian import Archive
-from labs.store import Store
+from labs.store import NO_RECORDS, Store, usable
 
 log = logging.getLogger("labs")
 USUAL = 0.8  # how often a simulated test is right
@@ -49,7 +48,7 @@ OPTIONS = (
     click.option("--confidence", type=click.FloatRange(0.5, 0.9999), default=0.95, show_default=True),
     click.option("--runs", type=click.IntRange(1, 1000), default=1, show_default=True,
                  help="Runs of each end first; 2 or more: the test is flaky, search by probability."),
-    click.option("--signature", "pattern", default="", metavar="REGEX", help="Only failures that match are bad."),
+    signature_option,
     click.option("--right", type=click.FloatRange(0.55, 0.999), metavar="P", help="How often the test is right, "
                  "as 0.8, if that is known; takes fewer runs than to measure it."),
     click.option("--skip", "skips", multiple=True, metavar="NAME", help="Never run this candidate; repeats."),
@@ -201,7 +200,7 @@ def _wish(given: dict[str, Any]) -> Wish:
 
 
 def _folder(records: Path) -> Path:
-    return records / f"bisect-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z"
+    return usable(records, NO_RECORDS) / f"bisect-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z"
 
 
 def _search(test: str, axis: Axis, given: dict[str, Any]) -> Search:
@@ -213,10 +212,6 @@ def _search(test: str, axis: Axis, given: dict[str, Any]) -> Search:
     start = tuple(dict.fromkeys(name for name in [*given["start"], *spread] if name not in (names[0], names[-1])))
     if given["smallest"] and not axis.pick:
         raise BadInput("--smallest is for changes that add up", mend="with --axis series, config or cell")
-    try:
-        re.compile(given["pattern"])
-    except re.error as error:
-        raise BadInput(f"--signature {given['pattern']}: {error}") from None
     smallest = given["smallest"] or given["axis"] == "cell"  # which axis moved it is the whole question there
     plan = Plan(
         names,

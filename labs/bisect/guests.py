@@ -27,7 +27,7 @@ DECIDED = (0, 1)  # exit codes of pytest: all passed, some failed
 def find_case(asked: str, cell: Cell) -> Case:
     """The case that `SUITE::TEST` names; TEST is a pytest id without the cell, or a part of only one. BadInput else."""
     path, _, test = asked.partition("::")
-    if not test or not Path(path).exists():
+    if not path or not test or not Path(path).exists():
         raise BadInput(f"{asked}: no such test", mend="name one as suites/cgroup_atomicity/test_promises.py::TEST")
     cases = collect([path], cell)
     plain = {

@@ -13,11 +13,11 @@ import click
 from labs import prepare
 from labs.bisect.axis import Axis
 from labs.bisect.guests import Guests, find_case
-from labs.commandline import cell_options
-from labs.errors import BadInput, LabError
+from labs.commandline import cell_options, printed, signature_option
+from labs.errors import BadInput, LabError, foreseen
 from labs.matrix import cells
 from labs.source.debian import Archive
-from labs.store import Store
+from labs.store import NO_RECORDS, Store, usable
 
 EXIT_CODE = {"good": 0, "bad": 1, "skip": 125}  # git-bisect(1), "Bisect run"
 
@@ -39,14 +39,16 @@ class ForGit(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
-        except LabError as error:
-            raise NotJudged(error.what, mend=error.mend, evidence=error.evidence) from None
+            with printed():
+                return super().invoke(ctx)
+        except Exception as error:
+            known = foreseen(error)
+            raise NotJudged(known.what, mend=known.mend, evidence=known.evidence) from None
 
 
 @click.command("judge", cls=ForGit)
 @cell_options
-@click.option("--signature", "pattern", default="", metavar="REGEX", help="Only failures that match are bad.")
+@signature_option
 @click.option("--record", "records", type=click.Path(path_type=Path), default=Path("records"), show_default=True)
 @click.argument("test", metavar="SUITE::TEST")
 def judge(test: str, pattern: str, records: Path, **axes: Any) -> None:
@@ -60,8 +62,7 @@ def judge(test: str, pattern: str, records: Path, **axes: Any) -> None:
     cell, archive = found[-1], Archive(Store.of_user())  # of a series the patched one
     prepare.find(cell, archive)
     case = find_case(test, cell)
-    records.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="judge-", dir=records))
+    folder = Path(tempfile.mkdtemp(prefix="judge-", dir=usable(records, NO_RECORDS)))
     step = Guests(Axis({cell.id: cell}, "good"), case, folder, archive, pattern)(cell.id)
     print(f"{step.outcome}: {step.reason} ({records / step.evidence})")
     sys.exit(EXIT_CODE[step.outcome])

@@ -36,7 +36,7 @@ class Bound(click.ParamType[float]):
             part = float(str(value).removesuffix("%")) / (100 if str(value).endswith("%") else 1)
         except ValueError:
             part = -1.0
-        if not 0 <= part <= 10:
+        if not 0 <= part <= (10 if str(value).endswith("%") else 1):
             self.fail(f"{value!r} is no part; write it as 5%", param, ctx)
         return part
 

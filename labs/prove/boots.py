@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from labs.child import Case, collect, results, session
+from labs.child import Case, results, session
 from labs.errors import BadInput, LabError
 from labs.matrix import Cell
 from labs.prove.defects import Defect
@@ -102,11 +102,9 @@ class Prover:
     folder: Path
     suites: tuple[str, ...]
     clean: Cell
+    cases: Sequence[Case] = ()
     options: tuple[str, ...] = ()
     run: Callable[..., Any] = session  # tests give another
-
-    def cases(self) -> list[Case]:
-        return collect(self.suites, self.clean)
 
     def boot(self, boot: Boot, cell: Cell, nodes: Sequence[str]) -> Boot:
         """One boot, tried again where infrastructure ends it. The result tells how often, and why it says nothing."""

@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from labs import prepare
+from labs.child import collect
 from labs.commandline import show
 from labs.errors import BadInput
 from labs.matrix import DEFAULT_KERNEL, DEFAULT_RUNTIME
@@ -25,7 +27,7 @@ from labs.prove.tally import against, clean, statuses
 from labs.report.record import replace_file
 from labs.report.session import source_digest
 from labs.source.debian import Archive
-from labs.store import Store
+from labs.store import NO_RECORDS, Store, usable
 
 log = logging.getLogger("labs")
 RECORDED = Path("suites/selftest/data/promises")
@@ -70,12 +72,13 @@ def prove(suites: Sequence[str], resume: Path | None, list_: bool, as_json: bool
         return
     if not plan["suites"]:
         raise click.UsageError("a suite is needed, as suites/cgroup_atomicity")
-    folder = resume or Path(plan["records"]) / f"prove-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z"
-    folder.mkdir(parents=True, exist_ok=True)
+    cell = clean_cell(plan["kernel"], plan["runtime"])
+    prepare.find(cell, archive)
+    cases = collect(plan["suites"], cell)
+    folder = resume or usable(Path(plan["records"]), NO_RECORDS) / f"prove-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z"
     if not resume:
         replace_file(folder / PLAN, json.dumps({**plan, "source": source_digest()}, indent=1).encode())
-    prover = Prover(folder.absolute(), tuple(plan["suites"]), clean_cell(plan["kernel"], plan["runtime"]),
-                    ("--full",) if plan["full"] else ())  # fmt: skip
+    prover = Prover(folder.absolute(), tuple(plan["suites"]), cell, cases, ("--full",) if plan["full"] else ())
     log.info("record: %s", folder)
     try:
         boots = _boots(prover, found, plan, Log.open(folder))
@@ -121,7 +124,6 @@ def _boots(prover: Prover, found: Sequence[Defect], plan: dict[str, Any], done: 
     cells |= {(one.name, False): one.off for one in found if one.off}
     wanted = list(planned(found, plan["boots"], plan["clean_boots"], plan["seed"]))
     made, by_name = {boot.key for boot in done.boots}, {one.name: one for one in found}
-    cases = prover.cases()
     for number, boot in enumerate(wanted, 1):
         if boot.key in made:
             continue
@@ -129,7 +131,7 @@ def _boots(prover: Prover, found: Sequence[Defect], plan: dict[str, Any], done: 
         names = judging(by_name[boot.defect], done.boots) if boot.defect else frozenset()
         if boot.defect and not names:
             continue  # another suite's
-        nodes = [case.node_in(cell.id) for case in cases if case.name in names] if names else list(prover.suites)
+        nodes = [case.node_in(cell.id) for case in prover.cases if case.name in names] if names else list(prover.suites)
         told = prover.boot(boot, cell, nodes)
         done.add(told)
         log.info("boot %d of %d: %s: %s [%.0f s]", number, len(wanted), cell.id, _words(told), told.seconds)

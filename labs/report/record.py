@@ -25,6 +25,7 @@ import numpy as np
 
 from labs.errors import BadInput, LabError
 from labs.invariant.verdict import SEVERITY, Verdict
+from labs.store import NO_RECORDS, usable
 from labs.untrusted import LINES, read, reading
 
 # Fit for a file name on any system and for artifact stores of CI services, which refuse ':' and quotes.
@@ -245,7 +246,7 @@ def _check_name(cell_id: str) -> None:
 
 def _fresh_folder(records: Path, now: datetime) -> Path:
     """Make a folder that nobody else has: mkdir decides, however many create at the same moment."""
-    records.mkdir(parents=True, exist_ok=True)
+    usable(records, NO_RECORDS)
     while True:
         path = records / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
         try:

@@ -27,7 +27,7 @@ from labs.run.schedule import Need, Queue, expected_seconds
 from labs.run.show import LiveView, View, span
 from labs.run.tables import foretell, tell
 from labs.source.debian import Archive
-from labs.store import Store
+from labs.store import NO_RECORDS, NO_REPORT, Store, usable
 
 log = logging.getLogger("labs")
 
@@ -69,13 +69,15 @@ def run_(**given: Any) -> None:
     records, report, jobs = given.pop("records"), given.pop("report"), _jobs(given.pop("jobs"))
     resume, failed, dry, seed = (given.pop(name) for name in ("resume", "failed", "dry_run", "seed"))
     request = _request(given)
+    if not dry:
+        usable(report, NO_REPORT)
     if resume:
         if failed or seed is not None or request != Request():
             raise BadInput("--resume goes on with what is planned", mend="give only DIR, --jobs and --report")
         sys.exit(_go_on(resume, report, jobs, dry))
     drafted = _draft(request, records, failed)
     if dry:
-        records.mkdir(parents=True, exist_ok=True)
+        usable(records, NO_RECORDS)
         foretell(Tasks(drafted.plan, past(records), drafted.archive), drafted.cases, *_capacity(records, jobs))
         return
     run = drafted.create(records, random.randrange(1 << 24) if seed is None else seed)

@@ -11,6 +11,7 @@ buffer-format.rst: later files replace earlier ones).
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import re
@@ -27,7 +28,7 @@ from labs.build.kernel import KernelArtifacts
 from labs.build.keys import guest_keys
 from labs.command import run
 from labs.deadline import Deadline
-from labs.errors import BadInput
+from labs.errors import BadInput, LabError
 from labs.matrix import Cell, series_of
 from labs.prepare import Artifacts, Found, machine
 from labs.provision import qemu
@@ -83,9 +84,10 @@ def seal(artifacts: Artifacts, asked: Asked, target: Path) -> dict[str, Any]:
                     _add(tar, member, path.read_bytes())
             part.replace(target)
         except OSError as error:
-            raise BadInput(f"{target}: cannot be written: {error.strerror}") from None
+            raise LabError(f"{target}: cannot be written: {error.strerror}") from None
         finally:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
     return manifest
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from labs import prepare
-from labs.child import recorded
+from labs.child import collect, recorded
 from labs.commandline import cell_options, show
 from labs.errors import BadInput
 from labs.invariant.verdict import EXIT_CODE, worst
@@ -23,7 +23,7 @@ from labs.signoff import capsule
 from labs.signoff.capsule import Asked, Capsule
 from labs.signoff.plan import SUITES
 from labs.source.debian import Archive
-from labs.store import Store
+from labs.store import NO_RECORDS, Store, usable
 
 log = logging.getLogger("labs")
 
@@ -49,15 +49,17 @@ def capsule_(
     """
     store = Store.of_user()
     archive = Archive(store)
-    artifacts = prepare.prepare(prepare.find(one_cell(cell or "", **axes), archive), store, archive)
+    usable(output.parent, "name another file in a folder with -o")
+    found = prepare.find(one_cell(cell or "", **axes), archive)
     there = Run.open(run_) if run_ else None
-    name = artifacts.found.cell.id
+    name = found.cell.id
     if there and name not in there.plan:
         raise BadInput(f"{run_}: has no cell {name}", mend=f"it has: {', '.join(there.plan)}")
     outcomes = {r.case: r.outcome for r in there.cell(name).results()} if there else {}
     drawn = seed if seed is not None else there.seed if there else random.randrange(1 << 24)
     asked = Asked(tuple(tests) or SUITES, drawn, outcomes=outcomes)
-    manifest = capsule.seal(artifacts, asked, output)
+    collect(asked.tests, found.cell)  # a test that is none would be found out by the replay, on another machine
+    manifest = capsule.seal(prepare.prepare(found, store, archive), asked, output)
     print(f"{output}: {name}, {len(manifest['members'])} files, {output.stat().st_size >> 20} MiB, seed {drawn}")
 
 
@@ -71,6 +73,7 @@ def replay(file: Path, records: Path) -> None:
 
     Example: labs replay cell.tar
     """
+    usable(records, NO_RECORDS)
     with tempfile.TemporaryDirectory(prefix="cgroup-lab-") as name:
         opened = capsule.unpack(file, Path(name))
         store = Store.of_user()
@@ -92,7 +95,6 @@ def replay(file: Path, records: Path) -> None:
 
 def _outcomes(opened: Capsule, records: Path) -> dict[str, str]:
     """Run the tests; what came of each case."""
-    records.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="replay-", dir=records) as name:
         folder = Path(name).absolute()
         made = recorded(opened.words(), folder, SECONDS, "the replay").path

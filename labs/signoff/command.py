@@ -31,7 +31,7 @@ from labs.signoff.reason import REFUSED, SIGNED, UNPROVEN
 from labs.signoff.verify import MOST, find_folder, load, renderings, verify
 from labs.signoff.words import write_words
 from labs.source.debian import Archive
-from labs.store import Store, file_digest
+from labs.store import NO_RECORDS, Store, file_digest, usable
 
 log = logging.getLogger("labs")
 
@@ -72,10 +72,13 @@ def signoff(
 
     Example: labs signoff --series patches/kernel/cpu-max-atomic --kernel 6.1 -o sign-off
     """
-    if key and not key.is_file():
-        raise BadInput(f"{key}: no such key", mend="give --sign the file of an SSH key, as ~/.ssh/id_ed25519")
-    if proof and not (proof / RESULT).is_file():
-        raise BadInput(f"{proof}: has no {RESULT}", mend="give --proof a folder that labs prove has made")
+    if key:
+        signature.known(key)
+    for name in (RESULT, ASKED, LOG) if proof else ():
+        if proof and not (proof / name).is_file():
+            raise BadInput(f"{proof}: has no {name}", mend="give --proof a folder that labs prove has made")
+    if output:
+        usable(output, "name another folder with -o")
     for suite in suites:
         if not Path(suite).exists():
             raise BadInput(f"{suite}: no such suite", mend=f"as {SUITES[0]}")
@@ -98,10 +101,12 @@ def signoff(
     except BaseException:
         log.info("to go on: labs signoff --series %s --resume %s", shlex.quote(series), shlex.quote(str(folder)))
         raise
-    made = write(folder, key)
+    made = write(folder)
+    show(made, folder)  # first: what comes may fail, as on a full disk
+    if key:
+        signature.sign(folder / NAME, key)
     if output:
         copy(folder, output)
-    show(made, folder)
     sys.exit(EXIT[made["decision"]])
 
 
@@ -118,8 +123,8 @@ def resumed(folder: Path, series: str) -> Plan:
 def _fresh(records: Path, cell: Cell) -> Path:
     name = cell.id.rpartition("_")[2].rpartition(".")[0]  # the series, as ids have it: fit for a file name
     now = datetime.now(UTC)
-    folder = records / f"signoff-{name}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    folder.mkdir(parents=True)
+    folder = usable(records, NO_RECORDS) / f"signoff-{name}-{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
+    folder.mkdir()
     return folder
 
 
@@ -131,7 +136,7 @@ def take_proof(proof: Path, folder: Path) -> None:
     proven(folder, ())
 
 
-def write(folder: Path, key: Path | None) -> Document:
+def write(folder: Path) -> Document:
     """Decide on a folder, and write what people and machines read."""
     made = document(folder)
     path = folder / NAME
@@ -140,8 +145,6 @@ def write(folder: Path, key: Path | None) -> Document:
     write_words(made, digest, folder)
     write_page(made, digest, folder, folder / "sign-off.html")
     signature.signature_of(path).unlink(missing_ok=True)
-    if key:
-        signature.sign(path, key)
     return made
 
 

@@ -18,10 +18,16 @@ def signature_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.sig")
 
 
+def known(key: Path) -> None:
+    """BadInput unless a file holds an SSH key, the private or the public half."""
+    argv = ["ssh-keygen", "-l", "-f", str(key)]
+    if not key.is_file() or run(argv, Deadline(SECONDS, "reading the key"), expect=None).code != 0:
+        raise BadInput(f"{key}: no such key", mend="give --sign the file of an SSH key, as ~/.ssh/id_ed25519")
+
+
 def sign(path: Path, key: Path) -> Path:
     """Sign a file with a private key, or with a public one whose private half an agent holds; the signature's path."""
-    if not key.is_file():
-        raise BadInput(f"{key}: no such key", mend="give --sign the file of an SSH key, as ~/.ssh/id_ed25519")
+    known(key)
     signature_of(path).unlink(missing_ok=True)  # ssh-keygen would ask whether to write over it
     argv = ["ssh-keygen", "-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(path)]
     try:

@@ -17,7 +17,7 @@ import pytest
 from labs import prepare
 from labs.build.initramfs import KEY_FILES, pack
 from labs.build.kernel import KernelArtifacts
-from labs.errors import BadInput
+from labs.errors import BadInput, LabError
 from labs.matrix import Cell, series_of
 from labs.provision.accel import Accelerator
 from labs.signoff import capsule
@@ -219,8 +219,10 @@ def test_tests_that_no_other_lab_has_are_not_packed(artifacts: prepare.Artifacts
 def test_a_file_that_cannot_be_written_is_told_and_nothing_is_left(
     artifacts: prepare.Artifacts, tmp_path: Path
 ) -> None:
-    with pytest.raises(BadInput, match="cannot be written"):
-        seal(artifacts, ASKED, tmp_path / "no/such/cell.tar")
+    (tmp_path / "file").touch()
+    for place in ("no/such/cell.tar", "file/cell.tar"):
+        with pytest.raises(LabError, match="cannot be written"):
+            seal(artifacts, ASKED, tmp_path / place)
 
 
 def test_an_opened_capsule_is_a_capsule() -> None:

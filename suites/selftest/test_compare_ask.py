@@ -27,7 +27,8 @@ def test_a_bound(text: str, part: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["a"], [], ["a", "b", "--bound", "x%"], ["a", "b", "--bound", "-1"], ["a", "b", "--boots", "1"]]
+    "words",
+    [["a"], [], ["a", "b", "--boots", "1"], *(["a", "b", "--bound", bad] for bad in ("x%", "-1", "3", "2000%", "nan"))],
 )
 def test_what_is_no_comparison_is_a_usage_error(words: list[str]) -> None:
     assert CliRunner().invoke(compare, words).exit_code == 2

@@ -198,7 +198,8 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
     monkeypatch.setattr(command, "_recorded", dict)
     monkeypatch.setattr(Prover, "boot", boot)
     case = Case("suites/x::t[6.1_runc_default]", "6.1_runc_default", "alone.register")
-    monkeypatch.setattr(Prover, "cases", lambda self: [case])
+    monkeypatch.setattr(command, "collect", lambda suites, cell: [case])
+    monkeypatch.setattr(command.prepare, "find", lambda cell, archive: None)
 
     def ask(*words: str) -> Any:
         made.clear()

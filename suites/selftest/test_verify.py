@@ -33,7 +33,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole sign-off, with the files that people read."""
     folder = signing.write(tmp_path_factory.mktemp("signoff") / "signoff-x", specs())
     signing.compare(folder, boots=2)  # too few to tell
-    write(folder, None)
+    write(folder)
     return folder
 
 
@@ -273,7 +273,8 @@ def test_what_people_read_is_compared_where_it_was_copied_to(folder: Path, tmp_p
 def test_a_signature_is_checked(folder: Path, key: Path, tmp_path: Path) -> None:
     public = f"{key}.pub"
     assert ask(str(folder), "--key", public) == (1, ask(str(folder), "--key", public)[1])
-    write(folder, key)
+    write(folder)
+    signature.sign(folder / NAME, key)
     assert ask(str(folder))[0] == ask(str(folder), "--key", public)[0] == 0
     assert signature.signer(folder / NAME).startswith("SHA256:")
     other = tmp_path / "other"
