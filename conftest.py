@@ -22,7 +22,7 @@ from rich.console import Console
 
 from labs import judged, prepare
 from labs.casebook import Bench, named, verdict_of
-from labs.errors import BadInput, GuestLost, KernelFailed, LabError
+from labs.errors import BadInput, GuestLost, KernelFailed, LabError, foreseen
 from labs.invariant.known import today
 from labs.invariant.verdict import Verdict
 from labs.matrix import Cell
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     lab.addoption("--runtime", action="append", default=[], help="runc, crun, runc@1.1.15, path:/x/runc; repeats")
     lab.addoption("--series", action="append", default=[], help="patches/kernel/x, A+B, an mbox, ...; repeats")
     lab.addoption("--variant", action="append", default=[], help="config of a built kernel: default, lockdep, ...")
-    lab.addoption("--provider", default="qemu", help="qemu, vagrant, ssh (default: qemu)")
+    lab.addoption("--provider", default="", help="qemu, vagrant, ssh (default: qemu)")
     lab.addoption("--ssh", action="append", default=[], metavar="USER@HOST:PORT", help="a machine that runs; repeats")
     lab.addoption("--matrix", default="", metavar="FILE", help="the cells of a matrix file, as ci/matrix.toml")
     lab.addoption("--capsule", default="", metavar="FOLDER", help="the cell of a capsule that labs replay has opened")
@@ -87,8 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
     lab.addHandler(Progress(config))
     try:
         config.stash[BOOK] = Runbook.of(config.option, config.rootpath, functools.partial(_uid, config))
-    except BadInput as error:
-        raise pytest.UsageError(str(error)) from None
+    except (BadInput, PermissionError) as error:
+        raise pytest.UsageError(str(foreseen(error))) from None
 
 
 def _uid(config: pytest.Config) -> str:
@@ -152,8 +152,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if plan and not config.option.collectonly:
         try:
             config.stash[BOOK].open(plan, ["pytest", *config.invocation_params.args])
-        except LabError as error:
-            _refuse(config, error)
+        except (LabError, OSError) as error:
+            _refuse(config, foreseen(error))
 
 
 def _tell_plan(session: pytest.Session, plan: dict[str, list[str]]) -> None:

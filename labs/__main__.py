@@ -17,7 +17,7 @@ from labs import cleaning, doctor, prepare
 from labs.applicability import rows, targets, unsound
 from labs.commandline import Group, as_json, cell_options, matrix_options, show
 from labs.errors import BadInput
-from labs.matrix import one_cell
+from labs.matrix import Cell, one_cell
 from labs.matrixfile import asked
 from labs.promise.families import FAMILIES
 from labs.promise.faults import tallies
@@ -114,14 +114,19 @@ def promises_(recorded: Path, as_json: bool) -> None:
 
     Example: labs promises
     """
-    told = []
+    if not recorded.is_dir():
+        raise BadInput(f"{recorded}: no recorded outcomes", mend="run it in the lab's checkout, or name their folder")
+    told: list[dict[str, Any]] = []
     for family, promises in FAMILIES.items():
         path = recorded / f"{family}.json"
         saved = json.loads(path.read_text()) if path.exists() else {}
         for tally in tallies(promises, saved):
             told.append({"family": family, "promise": tally.promise, "planted": tally.planted, "caught": tally.caught})
     show(told, as_json)
-    sys.exit(0 if all(row["planted"] and row["planted"] == row["caught"] for row in told) else 4)
+    missed = [row["promise"] for row in told if not 0 < row["planted"] == row["caught"]]
+    if missed:
+        print(f"labs: a fault was not caught, or none is recorded: {', '.join(missed)}", file=sys.stderr)
+    sys.exit(4 if missed else 0)
 
 
 @main.command("cells")
@@ -178,9 +183,7 @@ class BeforeDashes(click.Command):
         return super().parse_args(ctx, args[:at])
 
 
-def _prepared(cell_id: str | None, **axes: Any) -> prepare.Artifacts:
-    """The artifacts of the one cell that an id and options name; options override the id."""
-    cell = one_cell(cell_id or "", **axes)
+def _prepared(cell: Cell) -> prepare.Artifacts:
     store = Store.of_user()
     archive = Archive(store)
     return prepare.prepare(prepare.find(cell, archive), store, archive)
@@ -194,7 +197,7 @@ def build(cell: str | None, **axes: Any) -> None:
 
     Example: labs build 6.1_runc_cpu-max-atomic.patched
     """
-    artifacts = _prepared(cell, **axes)
+    artifacts = _prepared(one_cell(cell or "", **axes))
     paths = {"vmlinuz": artifacts.kernel.vmlinuz, "initramfs": artifacts.initrd, "image": artifacts.root}
     print(json.dumps({**artifacts.to_json(), "paths": {k: str(v) for k, v in paths.items()}}, indent=1))
 
@@ -222,9 +225,12 @@ def boot(
     Example: labs boot 6.12_runc -- cat /proc/version
     """
     axes["provider"] = provider_for(axes["provider"], hosts)
-    if axes["provider"] != "qemu" and qemu_args:
-        raise BadInput(f"--qemu-args: provider {axes['provider']} has no QEMU command of the lab's own")
-    artifacts = _prepared(cell, **axes)
+    named = one_cell(cell or "", **axes)
+    provider_for(named.provider, hosts)
+    if named.provider != "qemu" and (qemu_args or gdb):
+        option = "--qemu-args" if qemu_args else "--gdb"
+        raise BadInput(f"{option}: provider {named.provider} has no QEMU of the lab's own", mend="--provider qemu")
+    artifacts = _prepared(named)
     artifacts = prepare.in_virtual_time(artifacts) if virtual_time else artifacts
     spec = prepare.machine(artifacts, gdb=gdb or 0, hosts=hosts)
     if qemu_args:

@@ -49,6 +49,10 @@ def targets(
     series: Sequence[Series], kernels: Sequence[str], runtimes: Sequence[str], store: Store, archive: Archive
 ) -> Iterator[Target]:
     """The targets that a series may be meant for, of those that were asked for."""
+    for name in runtimes:
+        find_runtime(name, archive)  # a name that points nowhere is refused, also where no series is for it
+    for name in kernels:
+        find_source(name, archive)
     components = {one.component for one in series}
     if "kernel" in components:
         yield from kernel_targets(kernels, store, archive)

@@ -58,8 +58,13 @@ class Group(click.Group):
         try:
             with printed():
                 return super().main(*args, **{**kwargs, "standalone_mode": False})
-        except click.ClickException as error:
+        except click.exceptions.NoArgsIsHelpError as error:
             error.show()
+            sys.exit(2)
+        except click.ClickException as error:
+            context = getattr(error, "ctx", None)
+            mend = f" (see {context.command_path} --help)" if context else ""
+            print(f"labs: {error.format_message()}{mend}", file=sys.stderr)
             sys.exit(2)
         except (KeyboardInterrupt, click.Abort):
             print("labs: interrupted", file=sys.stderr)
@@ -88,7 +93,7 @@ def printed() -> Iterator[None]:
 def cell_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that name cells, as pytest takes them."""
     for option in (
-        click.option("--provider", default="qemu", show_default=True),
+        click.option("--provider", default="", show_default="qemu"),
         click.option("--cell", "globs", multiple=True, metavar="GLOB", help="Only ids that match; repeats."),
         click.option("--variant", "variants", multiple=True, help="config of a built kernel: default, lockdep, ..."),
         click.option("--series", "series", multiple=True, help="patches/kernel/x, A+B, an mbox, ..."),

@@ -77,18 +77,20 @@ def roles(spec: str) -> tuple[str, ...]:
 PATCHES = Path("patches")  # where a series is looked for by the name that it has in an id
 
 
-def axes_of(cell_id: str) -> dict[str, list[str]]:
+def axes_of(cell_id: str) -> dict[str, Any]:
     """The options, by their axis, that give the cell of this id; BadInput when the id does not tell them."""
     kernel, _, rest = cell_id.partition("_")
     runtime, *words = rest.split("_")
-    axes: dict[str, list[str]] = {"kernels": [kernel], "runtimes": [runtime], "globs": [cell_id]}
+    axes: dict[str, Any] = {"kernels": [kernel], "runtimes": [runtime], "globs": [cell_id]}
     for word in words:
         name, dot, role = word.rpartition(".")
         if word in catalog.read("variants")["variant"]:
             axes["variants"] = [word]
         elif dot and role in ROLES:
             axes["series"] = ["+".join(_found(one, cell_id) for one in name.split("+"))]
-        elif word not in PROVIDERS:
+        elif word in PROVIDERS:
+            axes["provider"] = word
+        else:
             runtime = ""
     if not kernel or not runtime:
         raise BadInput(f"no cell is called {cell_id}", mend="labs cells lists them; or give its options")
@@ -113,13 +115,14 @@ def _word(text: str) -> str:
 def cells(
     kernels: Sequence[str],
     runtimes: Sequence[str],
-    provider: str = "qemu",
+    provider: str = "",
     globs: Sequence[str] = (),
     *,
     variants: Sequence[str] = (),
     series: Sequence[str] = (),
 ) -> list[Cell]:
     """Every combination once, in the order given; `globs` keep the ids that match one of them."""
+    provider = provider or PROVIDERS[0]
     if provider not in PROVIDERS:
         raise BadInput(f"provider {provider}: not known", mend=f"one of: {', '.join(PROVIDERS)}")
     axes = (kernels or [DEFAULT_KERNEL], runtimes or [DEFAULT_RUNTIME], variants or [""], series or [""])
@@ -144,9 +147,9 @@ def one_cell(cell_id: str = "", **axes: Any) -> Cell:
     if cell_id:
         given = {axis: values for axis, values in axes.items() if values}
         named = axes_of(cell_id)
-        if given.keys() & {"kernels", "runtimes", "variants", "series"}:
-            role = cell_id.rpartition(".")[2]
-            named["globs"] = [f"*.{role}"] if role in ROLES else []
+        if given.keys() & {"kernels", "runtimes", "variants", "series", "provider"}:
+            role = re.search(rf"\.({'|'.join(ROLES)})(?=_|$)", cell_id)
+            named["globs"] = [f"*{role[0]}", f"*{role[0]}_*"] if role else []
         axes = {**axes, **named, **given}
     chosen = cells(**{"kernels": [], "runtimes": [], **axes})
     if len(chosen) > 1:

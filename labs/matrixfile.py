@@ -142,7 +142,7 @@ def asked(path: Path | None, name: str, globs: Sequence[str], **axes: Any) -> li
         if name:
             raise BadInput("--set without a matrix", mend="give --matrix FILE")
         return [Planned(cell) for cell in matrix.cells(**axes, globs=globs)]
-    if axes.pop("provider") != "qemu" or any(axes.values()):
+    if any(axes.values()):
         raise BadInput("both --matrix and options name cells", mend="give the one or the other; --cell chooses")
     found = read(path)
     found.chosen(name, globs)

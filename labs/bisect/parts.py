@@ -128,7 +128,7 @@ def _part(cell: Cell, part: str) -> str:
 
 
 def _cell(name: str) -> Cell:
-    found = cells(**axes_of(name))  # type: ignore[arg-type]
+    found = cells(**axes_of(name))
     if len(found) != 1:
         raise BadInput(f"{name} names {len(found)} cells", mend="give an id that labs cells prints")
     return found[0]

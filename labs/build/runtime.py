@@ -200,7 +200,7 @@ def _module(store: Store, runtime: Runtime) -> _Source:
             run(["go", "mod", "download", "all"], deadline, cwd=folder / "tree", env=env)
         except CommandFailed as error:
             raise LabError(
-                f"{runtime.module} cannot be fetched: {error.evidence.strip().splitlines()[-1:] or error}",
+                f"{runtime.module} cannot be fetched: {(error.evidence.strip().splitlines() or [str(error)])[-1]}",
                 mend="the go client must reach a module proxy (go env GOPROXY)",
                 evidence=error.evidence,
             ) from None

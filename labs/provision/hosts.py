@@ -56,7 +56,7 @@ def provider_for(provider: str, hosts: Sequence[str]) -> str:
     """The provider that options ask for: machines mean `ssh`. BadInput for what is no machine, and where none is."""
     for host in hosts:
         RemoteHost.parse(host)
-    if hosts and provider not in ("qemu", "ssh"):
+    if hosts and provider not in ("", "qemu", "ssh"):
         raise BadInput(f"--ssh beside --provider {provider}", mend="give the one or the other")
     if provider == "ssh" and not hosts:
         raise BadInput("provider ssh: no machine is named", mend="--ssh USER@HOST:PORT; repeats")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -42,7 +44,7 @@ def write_index(records: Path) -> Path:
 
 def _entry(path: Path) -> Entry:
     page = "report/index.html"
-    link = f"{path.name}/{page}" if (path / page).exists() else ""
+    link = quote(os.fsencode(f"{path.name}/{page}")) if (path / page).exists() else ""  # any bytes may be in a name
     try:
         run = Run.open(path)
         results = run.results()

@@ -206,7 +206,12 @@ class CellRecord:
     def results(self) -> list[CaseResult]:
         """One result a case, planned ones first; a case reported more than once has the outcome of its last line."""
         lines: dict[str, list[CaseResult]] = {case: [] for case in self.run.plan.get(self.id, ())}
-        for result in map(CaseResult.from_json, read_lines(self.path / "verdicts.jsonl")):
+        path = self.path / "verdicts.jsonl"
+        for row in read_lines(path):
+            try:
+                result = CaseResult.from_json(row)
+            except (KeyError, TypeError, ValueError) as error:
+                raise BadInput(f"{path}: a line of it is no result: {error!r}") from None
             lines.setdefault(result.case, []).append(result)
         return [_final(case, reported) for case, reported in lines.items()]
 
@@ -295,7 +300,10 @@ def _final(case: str, reported: list[CaseResult]) -> CaseResult:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    row: dict[str, Any] = json.loads(read(path)) if path.exists() else {}
+    with reading(f"{path} is malformed"):
+        row = json.loads(read(path)) if path.exists() else {}
+    if not isinstance(row, dict):
+        raise BadInput(f"{path} is malformed: no object")
     return row
 
 

@@ -39,7 +39,7 @@ class Request:
     runtimes: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     series: tuple[str, ...] = ()
-    provider: str = "qemu"
+    provider: str = ""
     keyword: str = ""
     marks: str = ""
     full: bool = False
@@ -65,7 +65,7 @@ class Request:
         repeated = {"--kernel": self.kernels, "--runtime": self.runtimes, "--variant": self.variants}
         repeated |= {"--series": self.series, "--cell": cells or self.globs}
         once = {"--matrix": self.matrix, "--set": self.set, "-k": self.keyword, "-m": self.marks}
-        once |= {"--provider": "" if self.provider == "qemu" else self.provider}
+        once |= {"--provider": self.provider}
         once |= {"--known": "" if self.known == "report" else self.known}
         words = [word for name, values in repeated.items() for value in values for word in (name, value)]
         words += [word for name, value in once.items() if value for word in (name, value)]

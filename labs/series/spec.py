@@ -64,6 +64,8 @@ def _one(part: str, stdin: IO[bytes] | None) -> Series:
     if path.is_dir():
         return _from_folder(path)
     if not path.is_file():
+        if path.exists():
+            raise BadInput(f"{part}: neither a file nor a folder", mend=WAYS)
         raise BadInput(f"{part or 'an empty name'}: no such series", mend=_nearest(path))
     if path.name == NAME:
         return _from_folder(path.parent)

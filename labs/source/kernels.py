@@ -72,6 +72,9 @@ def find_kernel(asked: str, archive: Archive) -> Kernel:
         path = Path(os.path.expanduser(asked.removeprefix("path:"))).absolute()
         if not path.is_file():
             raise BadInput(f"kernel {asked}: no such file")
+        with path.open("rb") as image:
+            if image.read(0x206)[0x202:] != b"HdrS":  # Documentation/arch/x86/boot.rst
+                raise BadInput(f"kernel {asked}: no x86 kernel image", mend="give a bzImage (vmlinuz)")
         return Kernel(asked, path=path)
     kernels = archive_kernels(archive)
     found = [kernel for kernel in kernels if matches(asked, kernel.version)]

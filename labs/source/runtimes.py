@@ -76,6 +76,11 @@ def find_runtime(asked: str, archive: Archive) -> Runtime:
         path = Path(os.path.expanduser(asked.removeprefix("path:"))).absolute()
         if not path.is_file():
             raise BadInput(f"runtime {asked}: no such file")
+        with path.open("rb") as program:
+            if program.read(4) != b"\x7fELF" or not os.access(path, os.X_OK):
+                raise BadInput(
+                    f"runtime {asked}: no program", mend="give the executable that was built, as path:/x/runc"
+                )
         name = "crun" if path.name.startswith("crun") else "runc"
         return Runtime(asked, name, host_image(), path=path)
     name, at, version = asked.partition("@")

@@ -18,7 +18,7 @@ import zstandard
 from labs.build.kernel import ImageFacts, kernel_artifacts, read_image
 from labs.errors import BadInput
 from labs.source.debian import Archive
-from labs.source.kernels import find_kernel
+from labs.source.kernels import Kernel, find_kernel
 from labs.store import Store
 
 ID = bytes(range(100, 120))
@@ -221,9 +221,10 @@ def test_artifacts_of_a_file(image: Image, tmp_path: Path) -> None:
 
 def test_a_bad_file_makes_nothing(image: Image, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    kernel = find_kernel(f"path:{image(b'text')}", Archive(store))
     with pytest.raises(BadInput, match="no x86 kernel image"):
-        kernel_artifacts(store, Archive(store), kernel)
+        find_kernel(f"path:{image(b'text')}", Archive(store))
+    with pytest.raises(BadInput, match="no x86 kernel image"):
+        kernel_artifacts(store, Archive(store), Kernel("path:text", path=image(b"text")))
     assert store.entries() == [] and not list((store.root / "tmp").iterdir())
 
 

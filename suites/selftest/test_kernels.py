@@ -120,7 +120,7 @@ def test_an_empty_archive_refuses_every_name(tmp_path: Path) -> None:
 
 
 def test_a_file(archive: FakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "bzImage").touch()
+    (tmp_path / "bzImage").write_bytes(bytes(0x202) + b"HdrS")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for asked in (f"path:{tmp_path}/bzImage", "path:bzImage", "path:~/bzImage"):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
 from labs.errors import BadInput
-from labs.matrix import Cell, axes_of, cells
+from labs.matrix import Cell, axes_of, cells, one_cell
 from labs.report.record import SAFE_NAME
 
 KERNELS = [
@@ -91,6 +92,8 @@ def test_options_ask_for_just_this_cell(cell: Cell) -> None:
         ("6.1_runc", {}),
         ("6.12.57_crun", {}),
         ("6.1_runc_lockdep", {"variants": ["lockdep"]}),
+        ("6.1_runc_vagrant", {"provider": "vagrant"}),
+        ("6.1_runc_cpu-max-atomic.base_ssh", {"series": ["patches/kernel/cpu-max-atomic"], "provider": "ssh"}),
         ("6.1_runc_cpu-max-atomic.base", {"series": ["patches/kernel/cpu-max-atomic"]}),
         (
             "6.1_runc_kasan_weight-crosstalk+weight-crosstalk-stack.off",
@@ -101,11 +104,11 @@ def test_options_ask_for_just_this_cell(cell: Cell) -> None:
         ),
     ],
 )
-def test_an_id_gives_its_cell_back(cell_id: str, axes: dict[str, list[str]]) -> None:
+def test_an_id_gives_its_cell_back(cell_id: str, axes: dict[str, Any]) -> None:
     kernel, runtime = cell_id.split("_")[:2]
     named = axes_of(cell_id)
     assert named == {"kernels": [kernel], "runtimes": [runtime], "globs": [cell_id], **axes}
-    assert [cell.id for cell in cells(**named)] == [cell_id]  # type: ignore[arg-type]
+    assert [cell.id for cell in cells(**named)] == [cell_id] == [one_cell(cell_id).id]
 
 
 @pytest.mark.parametrize("cell_id", ["nope", "6.1", "6.1_", "_runc", "6.1_runc_nope", "6.1_runc_no-such.base"])

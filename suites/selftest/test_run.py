@@ -172,11 +172,11 @@ def test_a(bench, judge):
 def test_a_file_that_changes_in_mid_run_is_an_error_and_not_another_kernel(tmp_path: Path) -> None:
     body = f"""
 def test_a(bench, judge):
-    Path("bzImage").write_text("another")
+    Path("bzImage").write_bytes(bytes(0x202) + b"HdrS another")
     {PASS}
 """
     labs = Labs(tmp_path / "p", suite(body))
-    (labs.root / "bzImage").write_text("one")
+    (labs.root / "bzImage").write_bytes(bytes(0x202) + b"HdrS one")
     kernels = ["--kernel", "6.1", "--kernel", f"path:{labs.root}/bzImage", "--jobs", "1"]
     begun = labs.run("test_it.py", *kernels, LAB_FINDS="archive")
     assert begun.code == 3, begun.err

@@ -86,7 +86,10 @@ def test_every_name_that_is_offered_is_found(archive: FakeArchive) -> None:
 
 @pytest.mark.parametrize("name, kind", [("runc", "runc"), ("crun-1.21", "crun"), ("my-runtime", "runc")])
 def test_a_file(archive: FakeArchive, tmp_path: Path, name: str, kind: str) -> None:
-    (tmp_path / name).touch()
+    (tmp_path / name).write_bytes(b"\x7fELF")
+    with pytest.raises(BadInput, match="no program"):  # as long as it cannot be executed
+        find_runtime(f"path:{tmp_path / name}", archive)
+    (tmp_path / name).chmod(0o755)
     runtime = find_runtime(f"path:{tmp_path / name}", archive)
     assert (runtime.name, runtime.image, runtime.path, runtime.package) == (kind, host_image(), tmp_path / name, None)
 

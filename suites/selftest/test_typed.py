@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import archive as small
 import pytest
@@ -20,6 +21,7 @@ from labs import cleaning, doctor
 from labs.__main__ import main
 from labs.bisect.guests import Guests
 from labs.child import Case, _cases
+from labs.report.record import CaseResult, Run
 from labs.run import begin
 from labs.run.collect import Collected
 from labs.signoff import capsule
@@ -101,6 +103,72 @@ def test_a_case_is_only_what_has_the_cell(typed: Typed) -> None:
     refused(typed("judge", "::quiet_kernel"), 255, "::quiet_kernel: no such test")
     lines = ["suites/selftest/test_x.py::test_y[--cell 6.1_runc]", "suites/a/test_b.py::test_c[6.1_runc-d]", "6.1_runc"]
     assert [case.name for case in _cases(lines, "6.1_runc")] == ["b.c[d]"]
+
+
+REFUSED = [
+    ("build --kernel path:/bin/ls", 2, "kernel path:/bin/ls: no x86 kernel image"),
+    ("build --runtime path:/etc/passwd", 2, "runtime path:/etc/passwd: no program"),
+    (f"series check {SERIES} --runtime foo", 2, "runtime foo: not in the archive"),
+    ("series check /dev/null", 2, "/dev/null: neither a file nor a folder"),
+    ("boot --gdb 5555 --ssh root@192.0.2.7", 2, "--gdb: provider ssh has no QEMU"),
+    ("boot 6.1_runc_vagrant --qemu-args", 2, "--qemu-args: provider vagrant has no QEMU"),
+    ("boot 6.1_runc_ssh", 2, "provider ssh: no machine is named"),
+    ("capsule 6.1_runc -o cell.tar --test nope", 2, "nope: no test in cell 6.1_runc"),
+    ("promises --recorded /nope", 2, "/nope: no recorded outcomes"),
+    ("compare a b --bound 3", 2, "'3' is no part; write it as 5%"),
+    ("build --colour", 2, "No such option '--colour'. (see main build --help)"),
+    ("signoff", 2, "Missing option '--series'"),
+    (f"signoff --series {SERIES} --sign file", 2, "file: no such key"),
+    (f"signoff --series {SERIES} --proof proof", 2, "proof: has no plan.json"),
+]
+
+
+@pytest.mark.parametrize("words, code, said", REFUSED, ids=[words for words, *_ in REFUSED])
+def test_what_is_not_there_is_refused_before_anything_is_made(words: str, code: int, said: str, typed: Typed) -> None:
+    Path("proof").mkdir()
+    Path("proof/prove.json").write_text('{"defects": []}')
+    refused(typed(*words.split()), code, said)
+    assert not Path("records").exists() and not Path("cell.tar").exists()
+
+
+@pytest.mark.parametrize("damage", ["{}", "5", "[]"])
+@pytest.mark.parametrize("file", ["verdicts.jsonl", "cell.json"])
+def test_damaged_records(file: str, damage: str, typed: Typed) -> None:
+    run = Run.create(Path("records"), {"6.1_runc": ["a"]}, {}, ["pytest"], 1)
+    run.cell("6.1_runc").add(CaseResult("a", "pass"))
+    damage = "" if (file, damage) == ("cell.json", "{}") else damage
+    with (run.path / "6.1_runc" / file).open("a") as record:
+        record.write(f"{damage}\n")
+    for words in (f"diff {run.path} {run.path}", "summary", "history", f"summary {run.path}"):
+        refused(typed(*words.split()), 2, f"{run.path}/6.1_runc/{file}".removeprefix("records/"))
+    assert typed("index").exit_code == 0
+
+
+def test_a_run_in_a_folder_whose_name_is_no_text(typed: Typed) -> None:
+    run = Run.create(Path("records"), {"6.1_runc": ["a"]}, {}, ["pytest"], 1)
+    (run.path / "report").mkdir()
+    (run.path / "report/index.html").touch()
+    os.rename(run.path, b"records/caf\xe9")
+    assert typed("index").exit_code == 0
+    assert 'href="caf%E9/report/index.html"' in Path("records/index.html").read_text()
+
+
+CLOSED = "/closed/x"
+INTO = [f"series check {CLOSED}", f"cells --series {CLOSED}", f"build --kernel path:{CLOSED}", f"summary {CLOSED}",
+        f"build --runtime path:{CLOSED}", f"verify {CLOSED}", f"promises --recorded {CLOSED}"]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", INTO)
+def test_a_folder_that_this_user_may_not_enter(words: str, typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.stat
+
+    def stat(path: object, *more: Any, **named: Any) -> os.stat_result:
+        if str(path).startswith("/closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *more, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(os, "stat", stat)  # as another user's folder answers; root may enter all
+    refused(typed(*words.split()), 2, f"{CLOSED}")
 
 
 @pytest.mark.parametrize("command, code", [("judge", 255), ("bisect", 2)])
