@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from lab_processes import Lab, alive, lab
 from provider_contract import PANIC, tell, written
-from test_qemu import listening
 
 from labs.build.keys import guest_keys
 from labs.deadline import Deadline
@@ -19,6 +18,7 @@ from labs.errors import DeadlineExpired, GuestLost
 from labs.report.record import CaseResult, Run
 from labs.session import connect
 from labs.store import Store
+from suites.guest.test_qemu import listening
 
 SUITE = Path(__file__).parents[1] / "cgroup_atomicity"
 DECIDED = {"pass", "known", "fail", "inconclusive", "skip"}

@@ -254,3 +254,10 @@ def test_clean_removes_what_is_the_labs_and_nothing_else(
 @pytest.mark.parametrize("words", ["history --flaky", "history --json", "summary", "clean --record", "index --record"])
 def test_a_folder_of_records_that_is_not_there(words: str, typed: Typed) -> None:
     refused(typed(*words.split(), "/nope"), 2, "/nope")
+
+
+def test_equal_file_names_in_two_suites_are_collected_together() -> None:
+    files = ["suites/selftest/test_convoy.py", "suites/latency/test_convoy.py"]
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-q", *files]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and all(f"{file}::" in done.stdout for file in files), done.stdout
