@@ -74,9 +74,8 @@ def signoff(
     """
     if key:
         signature.known(key)
-    for name in (RESULT, ASKED, LOG) if proof else ():
-        if proof and not (proof / name).is_file():
-            raise BadInput(f"{proof}: has no {name}", mend="give --proof a folder that labs prove has made")
+    if proof and (lost := [name for name in (RESULT, ASKED, LOG) if not (proof / name).is_file()]):
+        raise BadInput(f"{proof}: has no {lost[0]}", mend="give --proof a folder that labs prove has made")
     if output:
         usable(output, "name another folder with -o")
     for suite in suites:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from bridge import PASS, ROOT, Project, suite
 from click.testing import CliRunner, Result
 
 import labs.bisect.judge as judging
-from labs import cleaning, doctor
+from labs import cleaning, doctor, start
 from labs.__main__ import main
 from labs.bisect.guests import Guests
 from labs.child import Case, _cases
@@ -261,3 +262,13 @@ def test_equal_file_names_in_two_suites_are_collected_together() -> None:
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", *files]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0 and all(f"{file}::" in done.stdout for file in files), done.stdout
+
+
+def test_an_interrupt_while_modules_load(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(name: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(importlib, "import_module", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        start.main()
+    assert (ended.value.code, capsys.readouterr().err) == (130, "labs: interrupted\n")
