@@ -39,9 +39,10 @@ def clean(store: Store, records: Path, *, dry_run: bool) -> Iterator[str]:
         yield f"{verb} {folder}"
     folders = [path for path in sorted(records.glob("*/")) if RECORD.fullmatch(path.name) and not path.is_symlink()]
     folders = [path for path in folders if any((path / name).exists() for name in INSIDE)]
-    leftovers = [folder for folder in folders if not is_held(folder)]
+    running = b"\n".join(_command_lines())  # of what works in a folder: sessions and guests are told its name
+    leftovers = [path for path in folders if not is_held(path) and bytes(path.resolve()) not in running]
     caches = sorted((store.root / "ccache").glob("*"))
-    for run in [*caches, *leftovers, *_stale_folders()]:
+    for run in [*caches, *leftovers, *_stale_folders(running)]:
         if not dry_run:
             remove_tree(run)
         yield f"{verb} {run}"
@@ -60,9 +61,8 @@ def leftover_guests() -> list[int]:
     return found
 
 
-def _stale_folders() -> list[Path]:
+def _stale_folders(running: bytes) -> list[Path]:
     """Temporary folders of guests whose QEMU no longer runs."""
-    running = b"\n".join(_command_lines())
     folders = [path for path in Path(tempfile.gettempdir()).iterdir() if TEMPORARY.fullmatch(path.name)]
     return [f for f in folders if _private(f.lstat()) and str(f).encode() not in running]
 

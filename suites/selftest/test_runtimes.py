@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 from archive import FakeArchive
 
-from labs.errors import BadInput
+import labs.build.runtime as runtime_building
+from labs.command import Completed
+from labs.errors import BadInput, CommandFailed, LabError
 from labs.source.runtimes import archive_runtimes, find_runtime, host_image, upstream_text
+from labs.store import Store
 
 
 @pytest.fixture
@@ -123,3 +126,16 @@ def test_a_host_that_does_not_say_what_it_is(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_upstream_text(version: str, upstream: str) -> None:
     assert upstream_text(version) == upstream
+
+
+def test_a_module_that_does_not_exist_is_told_in_gos_words(
+    archive: FakeArchive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(argv: list[str], *_: object, **__: object) -> Completed:
+        if argv[1] == "version":
+            return Completed((), 0, "go1.19", "")
+        raise CommandFailed("go ended with 1", evidence="go: first\ngo: unknown revision v9.9.9\n")
+
+    monkeypatch.setattr(runtime_building, "run", run)
+    with pytest.raises(LabError, match=r"runc@v9\.9\.9 cannot be fetched: go: unknown revision v9\.9\.9; "):
+        runtime_building.runtime_tree(Store(tmp_path / "store"), archive, find_runtime("runc@v9.9.9", archive))

@@ -18,6 +18,7 @@ from bridge import PASS, ROOT, Project, suite
 from click.testing import CliRunner, Result
 
 import labs.bisect.judge as judging
+import labs.signoff.command as signing
 from labs import cleaning, doctor, start
 from labs.__main__ import main
 from labs.bisect.guests import Guests
@@ -82,11 +83,13 @@ def test_what_nobody_foresaw_is_one_line(
     assert typed("judge", TEST).exit_code == 255
 
 
-@pytest.mark.parametrize("words, code", [(["cells"], 3)])
-def test_what_cannot_be_printed_is_no_success(words: list[str], code: int) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_cannot_be_printed_is_no_success(unbuffered: str) -> None:
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-m", "labs", *words], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr) == (code, "labs: No space left on device\n")
+        argv = [sys.executable, "-m", "labs", "cells"]
+        done = subprocess.run(argv, env=env, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (3, "labs: No space left on device\n")
 
 
 def test_a_judgement_that_is_lost_is_none(typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,13 +229,14 @@ LABS = (
     "prove-20260101T000000.123456Z/plan.json",
     "signoff-cpu-max-atomic-20260101T000000Z-0a1b/plan.json",
 )
+USED = "prove-20260101T000000.654321Z/plan.json"  # by a session that runs
 PRIVATE = (("cgroup-lab-notes", 0o700), ("cgroup-lab-projects", 0o755), ("cgroup-lab-abcdefg_", 0o700))
 
 
 def test_clean_removes_what_is_the_labs_and_nothing_else(
     typed: Typed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (*MINE, *LABS):
+    for name in (*MINE, *LABS, USED):
         (tmp_path / "home" / name).parent.mkdir(parents=True)
         (tmp_path / "home" / name).write_text("{}")
     (tmp_path / "home/20260101T000000Z-aaaaac").symlink_to(tmp_path / "home/svc")
@@ -241,14 +245,23 @@ def test_clean_removes_what_is_the_labs_and_nothing_else(
         (tmp_path / "tmp" / name).chmod(mode)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     monkeypatch.setattr(cleaning, "leftover_guests", lambda: [])
-    told = typed("clean", "--record", "home", "--dry-run").stdout.splitlines()
-    done = typed("clean", "--record", "home")
+    sleeps = [
+        sys.executable,
+        "-c",
+        "import time; print(flush=True); time.sleep(60)",
+        str((tmp_path / "home" / USED).parent / "boots/001"),
+    ]
+    with subprocess.Popen(sleeps, stdout=subprocess.PIPE) as session:
+        assert session.stdout and session.stdout.readline()  # it has its words only once it runs
+        told = typed("clean", "--record", "home", "--dry-run").stdout.splitlines()
+        done = typed("clean", "--record", "home")
+        session.kill()
     assert (
         done.exit_code == 0 and [line.replace("would remove", "removed") for line in told] == done.stdout.splitlines()
     )
     assert len(told) == len(LABS) + 1
     kept = {path.name for path in (*(tmp_path / "home").iterdir(), *(tmp_path / "tmp").iterdir())}
-    mine = {name.partition("/")[0] for name in MINE}
+    mine = {name.partition("/")[0] for name in (*MINE, USED)}
     assert kept == mine | {"20260101T000000Z-aaaaac", "cgroup-lab-notes", "cgroup-lab-projects"}
 
 
@@ -272,3 +285,18 @@ def test_an_interrupt_while_modules_load(monkeypatch: pytest.MonkeyPatch, capsys
     with pytest.raises(SystemExit) as ended:
         start.main()
     assert (ended.value.code, capsys.readouterr().err) == (130, "labs: interrupted\n")
+
+
+def test_a_decision_is_told_also_where_its_copy_fails(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"decision": "not proven", "series": {"name": "x"}, "reasons": [], "notes": [], "trailers": ["Tested: no"]}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(signing.cells, "run", lambda *_: None)
+    monkeypatch.setattr(signing, "copy_patches", lambda plan, *_: plan)
+    monkeypatch.setattr(signing, "write", lambda folder: made)
+    monkeypatch.setattr(signing, "copy", full)
+    done = typed("signoff", "--series", SERIES, "-o", "out")
+    assert done.exit_code == 3 and done.stdout.splitlines()[0] == "not proven: x" and "Tested: no" in done.stdout
+    assert done.stderr.splitlines()[-1] == "labs: No space left on device"
