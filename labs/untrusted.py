@@ -19,7 +19,7 @@ from labs.errors import BadInput, LabError
 
 JSON = 16 << 20  # bytes of JSON, unpacked: the largest that a run leaves has 1 MiB, and objects take 25 times as much
 LINES = 64 << 20  # bytes of a log that grows by lines, each of which is an object by itself
-COLUMNS = 256 << 20  # bytes that one file of columns may unpack to: 12 times the largest
+COLUMNS = 1 << 30  # bytes that one file of columns may unpack to: of --full on a fast host some 300 MB
 
 
 @contextmanager
