@@ -82,11 +82,11 @@ class TestVagrant(ProviderContract):
         boot_id = guest.facts()["boot_id"]
         with vagrantbox.restored(guest):
             guest.must(
-                "echo after > /root/kept; echo '<0>BUG: planted' > /dev/kmsg; sleep 1000 > /dev/null 2>&1 & sync"
+                "echo after > /root/kept; echo '<0>BUG: planted' > /dev/kmsg; sleep 4321 > /dev/null 2>&1 & sync"
             )
             Deadline(20, "the complaint").wait_for(lambda: not guest.console.poll() and guest.console.events())
             left = time.monotonic()
-        assert guest.must("cat /root/kept; rm /root/kept; pgrep -fc 'sleep 100[0]' || true").split() == ["before", "0"]
+        assert guest.must("cat /root/kept; rm /root/kept; pgrep -fc 'sleep 432[1]' || true").split() == ["before", "0"]
         tell(capsys, f"answers {time.monotonic() - left:.1f} s after the restore was asked for")
         assert guest.facts()["boot_id"] == boot_id
         assert guest.console.events() == []
