@@ -222,4 +222,4 @@ def test_a_program_with_a_grace_ends_what_it_started(tmp_path: Path, script: str
     with pytest.raises(DeadlineExpired):
         run(["sh", "-c", script], Deadline(1.0, "it"), cwd=tmp_path, grace=grace)
     assert (tmp_path / "tidied").exists() == tidied
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30  # `yes` fills a pipe that a busy host empties slowly

@@ -140,13 +140,20 @@ def test_the_deadline_holds_and_keeps_what_was_seen(session: Session, script: st
     assert caught.value.evidence.strip().splitlines()[-1] in ("begun", "y")
 
 
-@pytest.mark.parametrize("script", ["echo begun; sleep 30", "echo begun; exec >&- 2>&-; sleep 30"])
-def test_a_cut_connection_is_a_lost_guest(session: Session, sshd: FakeSshd, script: str) -> None:
-    threading.Timer(0.4, sshd.cut).start()
-    began = time.monotonic()
+@pytest.mark.parametrize("close", ["", "exec >&- 2>&-;"])
+def test_a_cut_connection_is_a_lost_guest(session: Session, sshd: FakeSshd, close: str, tmp_path: Path) -> None:
+    cut_at: list[float] = []
+
+    def cut_once_it_has_begun() -> None:
+        Deadline(8, "it begins").wait_for((tmp_path / "begun").exists)
+        time.sleep(0.3)  # what it said is on its way
+        cut_at.append(time.monotonic())
+        sshd.cut()
+
+    threading.Thread(target=cut_once_it_has_begun).start()
     with pytest.raises(GuestLost) as caught:
-        session.run(script, Deadline(10, "it"))
-    assert time.monotonic() - began < 1.5
+        session.run(f"echo begun; touch {tmp_path}/begun; {close} sleep 30", Deadline(10, "it"))
+    assert time.monotonic() - cut_at[0] < 1.5
     assert "begun" in caught.value.evidence
 
 
@@ -271,7 +278,7 @@ def test_the_last_cause_is_kept(sshd: FakeSshd, keys: Path, manner: Callable[...
     began = time.monotonic()
     with pytest.raises(DeadlineExpired, match=rf"no SSH at 127.0.0.1:\d+ after 1 s: .*({cause})"):
         reach(sshd.address, keys, 0.6)
-    assert time.monotonic() - began < 1.3
+    assert time.monotonic() - began < 3
 
 
 def test_another_host_key_is_never_tried_again(sshd: FakeSshd, keys: Path, tmp_path: Path) -> None:
