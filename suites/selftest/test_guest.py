@@ -79,7 +79,7 @@ class Lab:
 
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
-    monkeypatch.setattr("labs.guest.SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr("labs.guest.SETTLE_SECONDS", 0.6)
     monkeypatch.setattr("labs.guest.PING_SECONDS", 0.3)
     console = tmp_path / "console.log"
     console.write_text(BOOT)
@@ -185,7 +185,7 @@ def test_a_slow_command_is_only_slow(lab: Lab) -> None:
 
 def test_deadlines_are_stretched_under_emulation(lab: Lab) -> None:
     lab.machine.accelerator = "tcg"
-    assert lab.guest.run("sleep 0.5; echo well", 0.1).out == "well\n"
+    assert lab.guest.run("sleep 0.5; echo well", 0.4).out == "well\n"
 
 
 def test_a_known_fault_of_the_emulator_is_no_failure_of_the_kernel(lab: Lab) -> None:
