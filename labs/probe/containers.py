@@ -15,7 +15,7 @@ from labs.probe.stream import Listing, Report
 STATE = "/run/cgroup-lab-state"  # the runtime's --root
 ROOTFS = "/run/cgroup-lab-rootfs"
 STEP_SECONDS = 60
-PAUSE_US = 5000  # between a thread's operations: the runtime shares the CPUs
+PAUSE_US = 1500  # between a thread's operations: the runtime shares the CPUs, and 15 containers must see 100 overlaps
 
 
 def configuration(cgroup: str) -> dict[str, Any]:
