@@ -118,7 +118,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Of a larger run, only what has no outcome yet."""
     book = config.stash[BOOK]
     if book.plan:
-        items[:] = [item for item in judged_of(items) if book.wanted(cell_of(item).id, case_name(item))]
+        wanted = book.wanted()
+        items[:] = [item for item in judged_of(items) if case_name(item) in wanted[cell_of(item).id]]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -9,7 +9,7 @@ import re
 import shlex
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -100,9 +100,14 @@ class Vitals:
             self._settle(lambda: None)  # the first line is seen as it is written; its trace follows
             self.console.poll()
         first = self._fatal()[0]
-        if any(known_emulator_fault(event) for event in self.console.events()):
-            raise GuestLost(f"fault of the emulator, not of the kernel: {first.text}", evidence=first.context)
-        raise KernelFailed(f"kernel failed: {first.text}", evidence=first.context)
+        raise failure("kernel failed", first, self.console.events())
+
+
+def failure(how: str, first: Event, events: Iterable[Event]) -> LabError:
+    """What a complaint says of the kernel, unless one of `events` is known to be the emulator's doing."""
+    if any(known_emulator_fault(event) for event in events):
+        return GuestLost(f"fault of the emulator, not of the kernel: {first.text}", evidence=first.context)
+    return KernelFailed(f"{how}: {first.text}", evidence=first.context)
 
 
 class Guest:

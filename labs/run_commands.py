@@ -11,7 +11,7 @@ import click
 
 from labs.commandline import as_json, matrix_options, show
 from labs.errors import BadInput
-from labs.invariant.verdict import EXIT_CODE, worst
+from labs.invariant.verdict import EXIT_CODE, NO_VERDICT, worst
 from labs.matrixfile import read
 from labs.pipeline import FORMATS, pipeline
 from labs.report.changes import changes, worse
@@ -20,7 +20,7 @@ from labs.report.history import histories
 from labs.report.index import write_index
 from labs.report.markdown import markdown
 from labs.report.record import Run
-from labs.report.required import NEVER, of_case, read_required, unmet
+from labs.report.required import of_case, read_required, unmet
 
 a_path = click.Path(path_type=Path)
 RECORDS = Path("records")
@@ -74,7 +74,7 @@ def summary(
         cells = gather(runs, required.matrix, required.set)
         against = unmet(required, cells)
         print(markdown(f"set {required.set} of {required.matrix.path}", cells, against, link))
-        sys.exit(max((3 if one.outcome in NEVER else 1 for one in against), key=(0, 3, 1).index, default=0))
+        sys.exit(max((3 if one.outcome in NO_VERDICT else 1 for one in against), key=(0, 3, 1).index, default=0))
     if matrix is None and (set_ or globs):
         raise BadInput("--set or --cell without a matrix", mend="give --matrix FILE")
     cells = gather(runs, read(matrix) if matrix else None, set_, globs)

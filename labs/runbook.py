@@ -62,9 +62,10 @@ class Runbook:
         store = Store.of_user()
         return Archive.as_of(store, Path(self.options.join) / ARCHIVE_FILE) if self.plan else Archive(store)
 
-    def wanted(self, cell: str, case: str) -> bool:
-        """Whether a case is to run here: of a larger run, only what has no outcome yet."""
-        return self.run is None or case in todo(self.run.cell(cell))
+    def wanted(self) -> dict[str, set[str]]:
+        """Of a larger run, by cell, the cases that have no outcome yet; read from the record."""
+        assert self.run
+        return {cell.id: set(todo(self.run.cell(cell.id))) for cell in self.cells}
 
     def open(self, plan: Mapping[str, Sequence[str]], command: Sequence[str]) -> None:
         """Find what the cells name, then put every case on record as not-run; LabError when a name points nowhere."""

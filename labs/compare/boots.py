@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from labs.compare.guards import HostState, guest_trouble, host_trouble
-from labs.console import ConsoleWatch, known_emulator_fault
-from labs.errors import GuestLost, KernelFailed, LabError
+from labs.console import ConsoleWatch
+from labs.errors import LabError
+from labs.guest import failure
 from labs.prepare import Artifacts
 from labs.probe.samples import Measure, Samples, parse, plan
 from labs.provision.accel import VIRTUAL_TIME
@@ -73,7 +74,5 @@ def _quiet(console: Path) -> None:
     watch = ConsoleWatch(console)
     watch.poll()
     defects = [event for event in watch.events() if event.defect]
-    if fault := next(filter(None, map(known_emulator_fault, defects)), ""):
-        raise GuestLost(f"fault of the emulator, not of the kernel: {fault}", evidence=defects[0].context)
     if defects:
-        raise KernelFailed(f"kernel complained: {defects[0].text}", evidence=defects[0].context)
+        raise failure("kernel complained", defects[0], defects)

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec
 
 # Worst first; a set of verdicts is as bad as its worst member.
 SEVERITY = ("fail", "error", "not-run", "inconclusive", "unproven", "known", "pass", "skip")
+NO_VERDICT = ("error", "not-run")  # infrastructure has ended the case, or it never began: nothing of what is tested
 EXIT_CODE = {
     "fail": 1,
     "error": 3,

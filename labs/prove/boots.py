@@ -12,6 +12,7 @@ from typing import Any
 
 from labs.child import Case, results, session
 from labs.errors import BadInput, LabError
+from labs.invariant.verdict import NO_VERDICT
 from labs.matrix import Cell
 from labs.prove.defects import Defect
 from labs.report.record import CaseResult, append_line, read_lines
@@ -20,7 +21,6 @@ LOG = "boots.jsonl"
 CLEAN = ""  # the name of boots in which nothing is planted
 ATTEMPTS = 3  # of one boot, when infrastructure ends it
 SECONDS = 3 * 3600.0  # of one boot: its kernel may have to be built first
-INFRASTRUCTURE = ("error", "not-run")
 OFF_SHARE = 10  # one boot with the defect switched off for so many with it on
 
 
@@ -115,7 +115,7 @@ class Prover:
             try:
                 done = self.run(nodes, cell, folder, SECONDS, ["--seed", str(boot.seed), *self.options])
                 found = results(done, cell)
-                trouble = next((one.reason for one in found if one.outcome in INFRASTRUCTURE), "")
+                trouble = next((one.reason for one in found if one.outcome in NO_VERDICT), "")
                 trouble = "" if any(one.outcome == "fail" for one in found) else trouble  # it says something
                 sights = tuple(_sights(found))
             except LabError as error:

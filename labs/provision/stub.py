@@ -73,8 +73,7 @@ class Stub:
 def watch(monitor: Monitor, folder: Path, addresses: Sequence[int], met: Callable[[int], None]) -> Iterator[None]:
     """Watch addresses while the block runs; `met` is called, in a thread, once for each that was come by.
 
-    `folder` is a place for a socket. Whatever happens, the machine goes on without
-    breakpoints afterwards.
+    `folder` is a place for a socket. Whatever happens, the machine goes on without breakpoints afterwards.
     """
     path = folder / "gdb.sock"
     try:

@@ -27,14 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from labs.errors import BadInput
-from labs.invariant.verdict import SEVERITY, worst
+from labs.invariant.verdict import NO_VERDICT, SEVERITY, worst
 from labs.matrixfile import Matrix, read
 from labs.report.gather import CellOutcome
 from labs.report.record import CaseResult
 from labs.tomlfile import TomlFile
 
-NEVER = ("error", "not-run")  # tells nothing of the series
-ALLOWED = tuple(outcome for outcome in SEVERITY if outcome not in NEVER)
+ALLOWED = tuple(outcome for outcome in SEVERITY if outcome not in NO_VERDICT)
 
 
 def of_case(case: str, pattern: str) -> bool:
@@ -132,8 +131,8 @@ def unmet(required: Required, cells: Sequence[CellOutcome]) -> list[Unmet]:
 def _every(rules: Sequence[Rule], result: CaseResult) -> str:
     """Why the case's outcome is not allowed; one that came before the last counts too, unless it told nothing."""
     rule = next((rule for rule in rules if rule.every and rule.of_case(result.case)), None)
-    outcomes = {result.outcome, *(outcome for outcome in result.earlier if outcome not in NEVER)}
-    if result.outcome in NEVER:
+    outcomes = {result.outcome, *(outcome for outcome in result.earlier if outcome not in NO_VERDICT)}
+    if result.outcome in NO_VERDICT:
         return "has not run to its end"
     if rule is None:
         return "no rule looks at it"

@@ -55,12 +55,16 @@ def identity(facts: Mapping[str, Any]) -> dict[str, str]:
     """The facts that identify a cell, named as reports name them; what was never read back is left out."""
     found: dict[str, str] = {}
     for name, keys in IDENTITY.items():
-        value: Any = facts
-        for key in keys:
-            value = value.get(key, "") if isinstance(value, Mapping) else ""
-        if value != "":
-            found[name] = clean(str(value))
+        if value := at(facts, *keys):
+            found[name] = clean(value)
     return found
+
+
+def at(value: object, *keys: str) -> str:
+    """What stands there in nested objects; '' where nothing does."""
+    for key in keys:
+        value = value.get(key, "") if isinstance(value, Mapping) else ""
+    return str(value)
 
 
 def seen(result: CaseResult) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from labs import executed
 from labs.errors import BadInput
 from labs.executed import Function
+from labs.invariant.verdict import NO_VERDICT
 from labs.report.record import SAFE_NAME, CaseResult, CellRecord, Run
 from labs.signoff.plan import BASE, CONTROL, EXTRA, FILE, PATCHED, Plan, Planned
 from labs.untrusted import LINES, read, reading
@@ -48,8 +49,7 @@ class CellEvidence:
     @property
     def unsettled(self) -> list[CaseResult]:
         """The cases that infrastructure has kept from an outcome; that a series does not build is one."""
-        built = (one for one in self.results if not (one.verdict and one.verdict.invariant == "series"))
-        return [one for one in built if one.outcome in ("error", "not-run")]
+        return [one for one in self.results if one.outcome in NO_VERDICT and not of_build(one)]
 
     def result(self, case: str) -> CaseResult | None:
         return next((result for result in self.results if result.case == case), None)
@@ -75,11 +75,8 @@ class Evidence:
 
     def base_of(self, cell: CellEvidence) -> CellEvidence | None:
         """The base of the same kernel and runtime, whatever the variant and the series."""
-        asked = cell.planned.cell
-        wanted = asked.kernel, asked.runtime, asked.provider
-        found = (one for one in self.having(BASE) if one is not cell)
-        cells = ((one, one.planned.cell) for one in found)
-        return next((one for one, cell in cells if (cell.kernel, cell.runtime, cell.provider) == wanted), None)
+        same = (one for one in self.having(BASE) if one is not cell and _machine(one) == _machine(cell))
+        return next(same, None)
 
     @property
     def extras(self) -> list[CellEvidence]:
@@ -91,8 +88,12 @@ class Evidence:
 
 
 def _axes(cell: CellEvidence) -> tuple[str, ...]:
+    return *_machine(cell), cell.planned.cell.variant
+
+
+def _machine(cell: CellEvidence) -> tuple[str, ...]:
     asked = cell.planned.cell
-    return asked.kernel, asked.runtime, asked.variant, asked.provider
+    return asked.kernel, asked.runtime, asked.provider
 
 
 def place(number: int, planned: Planned) -> str:
@@ -155,6 +156,11 @@ def _last_words(folder: Path) -> str:
         if path.exists() and (lines := read(path, LINES).decode(errors="replace").strip().splitlines()):
             return lines[-1]
     return "it was never started"
+
+
+def of_build(result: CaseResult) -> bool:
+    """Whether the outcome is that of building the series, and not of anything that ran."""
+    return bool(result.verdict and result.verdict.invariant == "series")
 
 
 def violated(results: Sequence[CaseResult]) -> list[CaseResult]:

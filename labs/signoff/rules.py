@@ -6,16 +6,17 @@ from collections.abc import Callable, Sequence
 
 from labs.compare.judge import WORDS
 from labs.executed import IDLE, RUN, UNCLEAR
+from labs.invariant.verdict import NO_VERDICT
 from labs.report.record import CaseResult
+from labs.report.text import at
 from labs.signoff.controls import Control, proof_code
-from labs.signoff.evidence import CellEvidence, Evidence, violated
+from labs.signoff.evidence import CellEvidence, Evidence, of_build, violated
 from labs.signoff.latency import compared, trouble
 from labs.signoff.rates import LEVEL, chance, kinds
 from labs.signoff.reason import REFUSED, UNPROVEN, Note, Reason, Said
-from labs.signoff.same import at, same
+from labs.signoff.same import same
 
 QUIET = "quiet kernel"
-NEVER = ("error", "not-run")
 
 
 def intended(evidence: Evidence, controls: Sequence[Control]) -> Said:
@@ -35,14 +36,10 @@ def complete(evidence: Evidence, controls: Sequence[Control]) -> Said:
         yield Reason(UNPROVEN, "complete", "", "", "no base and patched cell of the same kernel and runtime")
 
 
-def _built(result: CaseResult) -> bool:
-    return bool(result.verdict and result.verdict.invariant == "series")
-
-
 def builds(evidence: Evidence, controls: Sequence[Control]) -> Said:
     """The series applies and compiles."""
     for _, patched in evidence.pairs:
-        why = next((result.reason for result in patched.results if result.outcome == "fail" and _built(result)), "")
+        why = next((result.reason for result in patched.results if result.outcome == "fail" and of_build(result)), "")
         if why:
             yield Reason(REFUSED, "builds", patched.id, "", why)
 
@@ -113,7 +110,7 @@ def _claim(name: str, base: CellEvidence, patched: CellEvidence, others: bool) -
         yield Reason(UNPROVEN, "mends", base.id, "", why)
     for result in bad:
         after = patched.result(result.case)
-        if after is None or after.outcome in ("inconclusive", "skip", *NEVER):
+        if after is None or after.outcome in ("inconclusive", "skip", *NO_VERDICT):
             why = f"{name!r} was not judged with the series: {after.reason if after else 'no such case'}"
             yield Reason(UNPROVEN, "mends", patched.id, result.case, why)
         elif after.outcome != "pass":
@@ -149,9 +146,9 @@ def holds(evidence: Evidence, controls: Sequence[Control]) -> Said:
         claimed = {r.case for name in evidence.plan.mends for r in violated(_of_claim(base, name))}
         for after in patched.results:
             before = base.result(after.case)
-            if after.case not in claimed and not _built(after):
+            if after.case not in claimed and not of_build(after):
                 yield from _change(patched.id, before, after)
-        for before in base.results if patched.record and not any(map(_built, patched.results)) else ():
+        for before in base.results if patched.record and not any(map(of_build, patched.results)) else ():
             if before.outcome == "pass" and patched.result(before.case) is None:
                 yield Reason(UNPROVEN, "holds", patched.id, before.case, "held without the series, and is not there")
 

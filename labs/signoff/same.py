@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from labs.compare.record import CompareRecord
+from labs.report.text import at
 from labs.series.identity import series_id
 from labs.signoff.controls import Control
 from labs.signoff.evidence import CellEvidence, Evidence
@@ -25,13 +26,6 @@ SHARED: dict[str, Callable[[CellEvidence], object]] = {
     "agent": lambda cell: at(cell.artifacts, "agent_sha256"),
     "accelerator": lambda cell: at(cell.facts, "accelerator"),
 }
-
-
-def at(value: object, *keys: str) -> str:
-    """What stands there in nested objects; '' where nothing does."""
-    for key in keys:
-        value = value.get(key, "") if isinstance(value, Mapping) else ""
-    return str(value)
 
 
 def same(evidence: Evidence, controls: Sequence[Control]) -> Said:
